@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Space
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks, action_codec
@@ -78,25 +79,27 @@ class Actor:
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        observation_space: Any = None,
-        action_space: Any = None,
+        observation_space: Space[Any] | None = None,
+        action_space: Space[Any] | None = None,
         seed: int | None = None,
         catalog: Catalog | None = None,
         runner: Runner | None = None,
     ) -> None:
-        catalog = default_catalog() if catalog is None else catalog
-        where = "the runner" if path is None else str(path)
+        if catalog is None:
+            catalog = default_catalog()
         if runner is None:
             if path is None:
                 raise ConfigError("Actor: expected the path to an exported policy.")
             runner = runner_for(catalog, Path(path))
-        self._runner, self._where = runner, where
-        self.interface = Interface.from_json(
-            runner.interface, where, getattr(runner, "checked", None)
-        )
+        where = "the runner" if path is None else str(path)
+        self._runner = runner
+        self._where = where
+        # The runner may be a user's, which need not know of checksums.
+        checked = getattr(runner, "checked", None)
+        self.interface = Interface.from_json(runner.interface, where, checked)
         self.rng = np.random.default_rng(seed)
         try:
-            self._build(catalog, observation_space, action_space, where)
+            self._build(catalog, observation_space, action_space)
             self._try()
         except CatalogError:
             raise
@@ -106,39 +109,52 @@ class Actor:
             ) from error
 
     def _build(
-        self, catalog: Catalog, observation_space: Any, action_space: Any, where: str
+        self,
+        catalog: Catalog,
+        observation_space: Space[Any] | None,
+        action_space: Space[Any] | None,
     ) -> None:
         """Build the processing steps before and after the file from its interface."""
         interface = self.interface
-        self.observation_space = _space(
-            interface.observation_space, observation_space, "observation_space", where
-        )
-        self.action_space = _space(interface.action_space, action_space, "action_space", where)
-        action = SpaceInfo.read(self.action_space, "action")
-        self.action_codec = action_codec(action, interface.action_bounds, interface.raw_kinds)
-        observed = SpaceInfo.read(self.observation_space)
-        steps = () if interface.mask_key is None else mask_steps(observed, interface.mask_key)
+        if observation_space is None:
+            observation_space = self._read_space("observation_space")
+        if action_space is None:
+            action_space = self._read_space("action_space")
+        self.observation_space = observation_space
+        self.action_space = action_space
+        action_info = SpaceInfo.read(action_space, "action")
+        obs_info = SpaceInfo.read(observation_space)
+        self.action_codec = action_codec(action_info, interface.action_bounds, interface.raw_kinds)
+        steps: tuple[Any, ...] = ()
+        if interface.mask_key is not None:
+            steps = mask_steps(obs_info, interface.mask_key)
         info_key = interface.config.get("action_mask_key", "action_mask")
-        self.masks = ActionMasks(action, interface.mask_key, steps, info_key=info_key)
-        self._observations = Observations(catalog, interface, observed, self.masks)
-        self._masked = interface.input("mask") is not None
-        self._rewarded = interface.input("prev_reward") is not None
+        self.masks = ActionMasks(action_info, interface.mask_key, steps, info_key=info_key)
+        self._observations = Observations(catalog, interface, obs_info, self.masks)
+
+        # What each step needs of the interface.
+        self._takes_mask = interface.input("mask") is not None
+        self._takes_reward = interface.input("prev_reward") is not None
         noise = interface.input("noise")
-        self._noise = 0 if noise is None else noise.shape[0]
+        self._noise_width = 0 if noise is None else noise.shape[0]
         self._states = [port for port in interface.inputs if port.role == "state"]
-        self._outputs = [port.name for port in interface.outputs]
-        self._follows = [
-            (i, port.follows) for i, port in enumerate(interface.outputs) if port.role == "state"
-        ]
-        self._place = {
-            port.role: i
-            for i, port in enumerate(interface.outputs)
-            if port.role not in ("action", "state")
-        }
-        self._actions = [i for i, port in enumerate(interface.outputs) if port.role == "action"]
-        self._single = len(self._actions) == 1 and not self.action_codec.children
-        self._leaves = list(self.action_codec.leaves)
         self._flags = {False: np.array(False), True: np.array(True)}
+        self._output_names = [port.name for port in interface.outputs]
+        #: Places of the environment's actions among the outputs, and places of the new states with
+        #: the inputs that receive them in the next step.
+        self._action_places: list[int] = []
+        self._state_places: list[tuple[int, str]] = []
+        #: Role → place, for all other outputs.
+        self._places: dict[str, int] = {}
+        for place, port in enumerate(interface.outputs):
+            if port.role == "action":
+                self._action_places.append(place)
+            elif port.role == "state":
+                self._state_places.append((place, port.follows))
+            else:
+                self._places[port.role] = place
+        self._action_leaves = list(self.action_codec.leaves)
+        self._has_single_action = len(self._action_places) == 1 and not self.action_codec.children
 
     def _try(self) -> None:
         """Run the file on one row to detect a wrong interface or wrong spaces before acting.
@@ -147,20 +163,8 @@ class Actor:
             SavedPolicyError: An output differs in format from the interface or the action space, or
                 the graph cannot run.
         """
-        interface, codec = self.interface, self.action_codec
-        forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
-        wanted = [
-            (port, forms[port.role])
-            for port in (*interface.inputs, *interface.outputs)
-            if port.role in forms
-        ]
-        if self._actions:
-            actions = [interface.outputs[i] for i in self._actions]
-            wanted += [
-                (port, leaf.info.shape or ())
-                for port, leaf in zip(actions, self._leaves, strict=True)
-            ]
-        for port, shape in wanted:
+        interface = self.interface
+        for port, shape in self._required_shapes():
             if port.shape != shape:
                 raise SavedPolicyError(
                     f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}, but the"
@@ -170,12 +174,14 @@ class Actor:
             filtered = next(port for port in interface.inputs if port.role == "observation")
             obs: Any = np.zeros((1, *filtered.shape), filtered.dtype)
         else:
-            space = copy.deepcopy(self.observation_space)
+            space: Any = copy.deepcopy(self.observation_space)
             space.seed(0)
             obs = [space.sample()]
         feeds, rows = self.feeds(obs)
         self._observations.forget()
-        self._complete(feeds, rows, None, None, None, False, None)
+        self._add_inputs(
+            feeds, rows, state=None, prev_reward=None, mask=None, explore=False, noise=None
+        )
         for port, array in zip(interface.outputs, self._run(feeds), strict=True):
             if (array.dtype.name, array.shape) != (port.dtype, (1, *port.shape)):
                 raise SavedPolicyError(
@@ -183,6 +189,23 @@ class Actor:
                     f" {array.dtype}{list(array.shape)}, but its interface declares"
                     f" {port.dtype}{[1, *port.shape]}."
                 )
+
+    def _required_shapes(self) -> Iterator[tuple[Port, tuple[int, ...]]]:
+        """Yield the inputs and outputs whose rows have a shape that the spaces determine."""
+        interface = self.interface
+        shapes: dict[str, tuple[int, ...]] = {
+            "raw_action": (self.action_codec.width,),
+            "logp": (),
+            "value": (),
+            "mask": (self.masks.size,),
+        }
+        for port in (*interface.inputs, *interface.outputs):
+            if port.role in shapes:
+                yield port, shapes[port.role]
+        if self._action_places:
+            actions = [interface.outputs[place] for place in self._action_places]
+            for port, leaf in zip(actions, self._action_leaves, strict=True):
+                yield port, leaf.info.shape or ()
 
     # --- acting -----------------------------------------------------------------------------------
 
@@ -213,24 +236,34 @@ class Actor:
             NonFiniteError: An observation, a past reward, a value or an action distribution's
                 parameter is NaN or infinite.
         """
-        own = None
-        if self.masks.key is not None and mask is NOT_GIVEN:
-            try:
-                own = self.masks.of(obs)
-            except ActionMaskError as error:
-                observations = self._observations
-                raise with_batch_hint(
-                    error, observations.preprocessor, observations.seen(obs)
-                ) from error.__cause__
+        columns = None
+        if mask is NOT_GIVEN:
+            columns = self._mask_in(obs)
         feeds, rows = self.feeds(obs)
-        if mask is NOT_GIVEN and own is not None and len(own) == rows:
-            mask = own  # it is already checked
-        elif mask is NOT_GIVEN:
-            mask = None if own is None else self.masks.matrix(own, rows)
-        elif mask is not None:
-            mask = self.masks.matrix(mask, rows)
-        noise = self.draw(rows) if explore and self._noise else None
-        return self.act_on(feeds, rows, state, prev_reward, mask, explore, noise)
+        if mask is not NOT_GIVEN and mask is not None:
+            columns = self.masks.matrix(mask, rows)
+        elif columns is not None and len(columns) != rows:
+            # Called for its error, which says how many rows there should be.
+            columns = self.masks.matrix(columns, rows)
+        noise = None
+        if explore and self._noise_width:
+            noise = self.draw(rows)
+        return self.act_on(feeds, rows, state, prev_reward, columns, explore, noise)
+
+    def _mask_in(self, obs: Any) -> Array | None:
+        """Return the mask in the observations as columns `[B, m]`; None if the space has none.
+
+        Raises:
+            ActionMaskError: A mask is malformed, or allows no action.
+        """
+        if self.masks.key is None:
+            return None
+        try:
+            return self.masks.of(obs)
+        except ActionMaskError as error:
+            observations = self._observations
+            seen = observations.seen(obs)
+            raise with_batch_hint(error, observations.preprocessor, seen) from error.__cause__
 
     def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
         """Return the file's observation inputs by name, and the number of rows.
@@ -244,8 +277,8 @@ class Actor:
         """Return noise `[B, k]` for a step: float32 uniform numbers from the open
         interval (0, 1).
         """
-        drawn = self.rng.random((rows, self._noise), np.float32)
-        return np.maximum(drawn, np.float32(LEAST), out=drawn)
+        numbers = self.rng.random((rows, self._noise_width), np.float32)
+        return np.maximum(numbers, np.float32(LEAST), out=numbers)
 
     def act_on(
         self,
@@ -269,59 +302,74 @@ class Actor:
             noise: Random numbers `[B, k]` to sample from, if the file has this input; None without
                 sampling.
         """
-        t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
-        arrays = self._run(feeds) if rows else self._none(feeds)
-        place = self._place
-        raw, logp, inputs = (
-            arrays[place["raw_action"]],
-            arrays[place["logp"]],
-            arrays[place["dist_inputs"]],
+        t = self._add_inputs(
+            feeds,
+            rows,
+            state=state,
+            prev_reward=prev_reward,
+            mask=mask,
+            explore=explore,
+            noise=noise,
         )
-        value = arrays[place["value"]] if "value" in place else None
-        if not (
+        arrays = self._run(feeds) if rows else self._run_without_rows(feeds)
+        places = self._places
+        raw = arrays[places["raw_action"]]
+        logp = arrays[places["logp"]]
+        dist_inputs = arrays[places["dist_inputs"]]
+        value = arrays[places["value"]] if "value" in places else None
+        # A sum of products is not finite if a factor is not, so one number checks two arrays. It
+        # may also overflow; therefore `check_step` looks closely.
+        is_finite = (
             math.isfinite(np.vdot(logp, logp if value is None else value))
-            and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())
+            and (math.isfinite(np.vdot(dist_inputs, dist_inputs)) or np.isfinite(dist_inputs).all())
             and self._observations.finite(feeds)
-        ):
-            check_step(logp, value, inputs, *self._observations.encoded(feeds), t)
-        action = arrays[self._actions[0]] if self._single else self._joined(arrays, raw)
-        if self._single and action.dtype != self._leaves[0].info.dtype:
-            action = action.astype(self._leaves[0].info.dtype)
-        after = (
-            ActorState({name: arrays[i] for i, name in self._follows}) if self._follows else None
         )
-        return Step(action, raw, logp, value, inputs, after)
+        if not is_finite:
+            encoded, preprocessor = self._observations.encoded(feeds)
+            check_step(logp, value, dist_inputs, encoded, preprocessor, t)
+        new_state = None
+        if self._state_places:
+            new_state = ActorState({name: arrays[place] for place, name in self._state_places})
+        return Step(self._action_of(arrays, raw), raw, logp, value, dist_inputs, new_state)
 
-    def _complete(
+    def _add_inputs(
         self,
         feeds: dict[str, Array],
         rows: int,
+        *,
         state: Any,
         prev_reward: Any,
-        mask: Any,
+        mask: Array | None,
         explore: bool,
-        noise: Any,
+        noise: Array | None,
     ) -> Array | None:
-        """Add all inputs other than observations, and return each episode's number of steps, or
-        None.
+        """Add all inputs other than observations to `feeds`.
+
+        Returns:
+            The number of steps of each episode, or None if the file does not count them.
         """
-        if self._masked:
-            feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
+        if self._takes_mask:
+            if mask is None:
+                mask = np.ones((rows, self.masks.size), np.bool_)
+            feeds["mask"] = mask
         elif mask is not None:
             raise ModelContractError(
                 "mask: this policy's action distribution does not support masks."
             )
-        if self._noise:
-            feeds["noise"] = (
-                np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
-            )
+        if self._noise_width:
+            if noise is None:  # the most likely action does not depend on it
+                noise = np.full((rows, self._noise_width), 0.5, np.float32)
+            feeds["noise"] = noise
         feeds["deterministic"] = self._flags[not explore]
-        if self._states:
-            feeds.update(self._carried(state, rows))
-            if self._rewarded:
-                reward = check_reward(prev_reward, feeds["steps"], self.interface.model)
-                feeds["prev_reward"] = np.zeros(rows, np.float32) if reward is None else reward
-        return feeds.get("steps") if self._states else None
+        if not self._states:
+            return None
+        feeds.update(self._state_inputs(state, rows))
+        if self._takes_reward:
+            reward = check_reward(prev_reward, feeds["steps"], self.interface.model)
+            if reward is None:  # all episodes are starting
+                reward = np.zeros(rows, np.float32)
+            feeds["prev_reward"] = reward
+        return feeds.get("steps")
 
     def _run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """Return the file's outputs.
@@ -330,46 +378,65 @@ class Actor:
             SavedPolicyError: The file cannot run with these inputs.
         """
         try:
-            return self._runner.run(feeds, self._outputs)
+            return self._runner.run(feeds, self._output_names)
         except Exception as error:  # runtimes' errors have no common base class
             raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
 
-    def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs for zero rows, which some runtimes do not support for
-        all operations.
-        """
-        one = {
-            name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()
-        }
-        return [array[:0] for array in self._run(one)]
+    def _run_without_rows(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs for zero rows.
 
-    def _joined(self, arrays: Any, raw: Array) -> Any:
-        if not self._actions:
+        Some runtimes do not support this for all operations, so one row is run and removed.
+        """
+        feeds_of_one_row = {}
+        for name, array in feeds.items():
+            has_rows = array.ndim > 0
+            if has_rows:
+                array = np.ones((1, *array.shape[1:]), array.dtype)
+            feeds_of_one_row[name] = array
+        return [array[:0] for array in self._run(feeds_of_one_row)]
+
+    def _action_of(self, arrays: Sequence[Array], raw: Array) -> Any:
+        """Return the environment's actions, in the structure and the dtypes of the space."""
+        if self._has_single_action:
+            action = arrays[self._action_places[0]]
+            dtype = self._action_leaves[0].info.dtype
+            # Files lack some of NumPy's dtypes.
+            return action if action.dtype == dtype else action.astype(dtype)
+        if not self._action_places:
             return self.action_codec.adapt(raw)
-        parts = iter([arrays[i] for i in self._actions])
+        leaves = iter([arrays[place] for place in self._action_places])
 
         def join(codec: ActionCodec) -> Any:
             if codec.children:
                 return codec.info.join([join(child) for child in codec.children])
-            return next(parts).astype(codec.info.dtype or "float32", copy=False)
+            return next(leaves).astype(codec.info.dtype or "float32", copy=False)
 
         return join(self.action_codec)
 
     # --- state ------------------------------------------------------------------------------------
 
-    def _carried(self, state: Any, rows: int) -> Mapping[str, Array]:
+    def _state_inputs(self, state: Any, rows: int) -> Mapping[str, Array]:
+        """Return the state's inputs by name; for None, those of starting episodes.
+
+        Raises:
+            ModelContractError: The state is not one of this many rows.
+        """
         if state is None:
             return {port.name: _initial(port, rows) for port in self._states}
-        if not isinstance(state, ActorState) or len(state) != rows:
-            given = f"{len(state)} rows" if isinstance(state, ActorState) else type(state).__name__
-            raise ModelContractError(
-                f"state: expected the state of {rows} rows, as act() returned it, found {given}."
-            )
-        return state.parts
+        found = type(state).__name__
+        if isinstance(state, ActorState):
+            if len(state) == rows:
+                return state.parts
+            found = f"{len(state)} rows"
+        raise ModelContractError(
+            f"state: expected the state of {rows} rows, as act() returned it, found {found}."
+        )
 
     def initial_state(self, batch_size: int) -> ActorState | None:
         """Return the initial state of `batch_size` episodes, or None if there is no state."""
-        return ActorState(dict(self._carried(None, batch_size))) if self._states else None
+        if not self._states:
+            return None
+        return ActorState(dict(self._state_inputs(state=None, rows=batch_size)))
 
     def restart(self, state: ActorState | None, rows: Any) -> ActorState | None:
         """Return a state in which some rows, given as indices `[k]` or booleans `[B]`, start new
@@ -378,8 +445,8 @@ class Actor:
         if state is None:
             return None
         parts = {name: part.copy() for name, part in state.parts.items()}
-        for name, first in self._carried(None, 1).items():
-            parts[name][rows] = first[0]
+        for name, initial in self._state_inputs(state=None, rows=1).items():
+            parts[name][rows] = initial[0]
         return ActorState(parts)
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
@@ -394,9 +461,32 @@ class Actor:
         self.rng = np.random.default_rng(seed)
 
     def __repr__(self) -> str:
-        ports, names = self.interface, ", ".join(port.name for port in self.interface.inputs)
+        interface = self.interface
+        names = ", ".join(port.name for port in interface.inputs)
         spaces = f"{self.observation_space} -> {self.action_space}"
-        return f"Actor({spaces}, {ports.model} of {ports.framework}; inputs: {names})"
+        return f"Actor({spaces}, {interface.model} of {interface.framework}; inputs: {names})"
+
+    def _read_space(self, name: str) -> Space[Any]:
+        """Return the environment's space that the interface holds under a name.
+
+        Raises:
+            SavedPolicyError: It holds none, or one that cannot be read.
+        """
+        plain_spaces = {
+            "observation_space": self.interface.observation_space,
+            "action_space": self.interface.action_space,
+        }
+        if plain_spaces[name] is None:
+            raise SavedPolicyError(
+                f"{self._where}: the file cannot contain its {name}, whose kind comes from a"
+                f" plugin; pass {name}= to Actor."
+            )
+        try:
+            return space_from_json(plain_spaces[name])
+        except Exception as error:  # Gymnasium's spaces may raise any error
+            raise SavedPolicyError(
+                f"{self._where}: its {name} cannot be read: {error}; pass {name}= to Actor."
+            ) from error
 
 
 class ActorStepper(Stepper):
@@ -421,23 +511,9 @@ class ActorStepper(Stepper):
 
 
 def _initial(port: Port, rows: int) -> Array:
-    initial = np.array(port.initial or 0, port.dtype)
-    return np.broadcast_to(
-        initial.reshape(port.shape if port.initial else ()), (rows, *port.shape)
-    ).copy()
-
-
-def _space(written: Any, given: Any, name: str, where: str) -> Any:
-    if given is not None:
-        return given
-    if written is None:
-        raise SavedPolicyError(
-            f"{where}: the file cannot contain its {name}, whose kind comes from a plugin; pass"
-            f" {name}= to Actor."
-        )
-    try:
-        return space_from_json(written)
-    except Exception as error:  # Gymnasium's spaces may raise any error
-        raise SavedPolicyError(
-            f"{where}: its {name} cannot be read: {error}; pass {name}= to Actor."
-        ) from error
+    """Return a part of the state at the start of `rows` episodes."""
+    shape = (rows, *port.shape)
+    if not port.initial:
+        return np.zeros(shape, port.dtype)
+    one_row = np.array(port.initial, port.dtype).reshape(port.shape)
+    return np.broadcast_to(one_row, shape).copy()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,25 +42,29 @@ class Observations:
         self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks
     ) -> None:
         self._ports = [port for port in interface.inputs if port.role == "observation"]
-        self._filtered = interface.observation == "filtered"
-        #: Function that removes masks from observations, if the model does not see them.
-        self._apart = masks if interface.mask_apart else None
-        seen = info if self._apart is None else info.without(*masks.steps)
+        self._are_filtered = interface.observation == "filtered"
+        #: The masks to remove from observations, if the model does not see them.
+        self._hidden_masks: ActionMasks | None = None
+        encoded_info = info
+        if interface.mask_apart:
+            self._hidden_masks = masks
+            encoded_info = info.without(*masks.steps)
         pins = Pins(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
         # The warning was already given when the policy was built.
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             options = catalog.parse_config(config_from_plain(interface.encoding))
-        self.preprocessor = catalog.preprocessor_for(seen, options, pins=pins)
+        self.preprocessor = catalog.preprocessor_for(encoded_info, options, pins=pins)
         self._info = self.preprocessor.info
         # A codec may have gained or lost its tensor form in another version.
-        self._parts = {part.steps: part for part in observation_inputs(self.preprocessor)}
-        self._cut = [
-            (port, self._part(port), _limits(port, self._part(port))) for port in self._ports
-        ]
+        self._leaves = {leaf.steps: leaf for leaf in observation_inputs(self.preprocessor)}
+        self._readers: list[_PortReader] = []
+        for port in self._ports:
+            leaf = self._leaf_of(port)
+            self._readers.append(_PortReader(port, leaf.codec, _limits(port, leaf.codec)))
         self._floats = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]
         #: Numbers of rows for which a batch was fully checked.
-        self._known: set[int] = set()
+        self._checked_rows: set[int] = set()
 
     def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
         """Return the observation inputs by name, and the number of rows.
@@ -71,29 +75,37 @@ class Observations:
         Raises:
             ObservationError: An observation is not in the space.
         """
-        if self._filtered:
-            return self._given(obs)
+        if self._are_filtered:
+            return self._filtered_feeds(obs)
         obs = self.seen(obs)
-        return (None if isinstance(obs, list) else self._at_a_glance(obs)) or self._closely(obs)
+        feeds = None
+        if not isinstance(obs, list):
+            feeds = self._at_a_glance(obs)
+        if feeds is None:
+            feeds = self._closely(obs)
+        return feeds
 
     def seen(self, obs: Any) -> Any:
         """Return the entries of the observations that the codec reads: all, or all except the
         action masks.
         """
-        return obs if self._apart is None else self._apart.without(obs)
+        if self._hidden_masks is None:
+            return obs
+        return self._hidden_masks.without(obs)
 
     def forget(self) -> None:
         """Require a full check of the next observations."""
         self.preprocessor.set_check(self.preprocessor.check_mode)
-        self._known.clear()
+        self._checked_rows.clear()
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
         """Return the inputs if they are arrays with the right dtypes and shapes; None if they need
         a full check.
         """
-        feeds, rows = {}, None
+        feeds = {}
+        rows = None
         try:
-            for port, _, limits in self._cut:
+            for port, _, limits in self._readers:
                 value = obs
                 for step in port.steps:
                     value = value[step]
@@ -101,14 +113,16 @@ class Observations:
                     return None
                 if rows is None:
                     rows = len(value)
-                    if rows not in self._known:
+                    if rows not in self._checked_rows:
                         return None
                 if value.shape != (rows, *port.shape):
                     return None
-                if limits is not None and not ((value >= limits[0]) & (value <= limits[1])).all():
-                    return None
+                if limits is not None:
+                    is_inside = (value >= limits.lowest) & (value <= limits.highest)
+                    if not is_inside.all():
+                        return None
                 feeds[port.name] = value
-        except (KeyError, IndexError, TypeError):
+        except (KeyError, IndexError, TypeError):  # the batch has another structure
             return None
         return feeds, rows or 0
 
@@ -120,18 +134,19 @@ class Observations:
             raise with_batch_hint(error, self.preprocessor, obs) from error.__cause__
         batch = stack(self._info, obs) if isinstance(obs, list) else obs
         feeds = {}
-        for port, part, _ in self._cut:
+        for port, codec, _ in self._readers:
             value = batch
             for step in port.steps:
                 value = value[step]
-            array = part.codec.encode_batch(value) if port.encoded else np.asarray(value)
+            array = codec.encode_batch(value) if port.encoded else np.asarray(value)
             feeds[port.name] = np.ascontiguousarray(array, port.dtype).reshape(rows, *port.shape)
         if self.preprocessor.check_mode != "always":
-            self._known.add(rows)
+            self._checked_rows.add(rows)
         return feeds, rows
 
-    def _given(self, obs: Any) -> tuple[dict[str, Array], int]:
-        (port,) = self._ports
+    def _filtered_feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
+        """Return the input of a file that takes filtered observations."""
+        [port] = self._ports
         array = np.asarray(obs, port.dtype)
         if not array.ndim or array.shape[1:] != port.shape:
             raise ObservationError(
@@ -147,39 +162,58 @@ class Observations:
 
     def encoded(self, feeds: Mapping[str, Array]) -> tuple[Array, Preprocessor]:
         """Return the inputs as encoded observations, and the codec, for error messages."""
-        if self._filtered:
+        if self._are_filtered:
             return feeds[self._ports[0].name], self.preprocessor
         columns = []
-        for port, part, _ in self._cut:
+        for port, codec, _ in self._readers:
             value = feeds[port.name]
-            columns.append(
-                value if port.encoded else part.codec.encode_batch(value).reshape(len(value), -1)
-            )
-        return np.concatenate(columns, axis=1).reshape(
-            -1, *self.preprocessor.shape
-        ), self.preprocessor
+            if not port.encoded:
+                value = codec.encode_batch(value).reshape(len(value), -1)
+            columns.append(value)
+        rows = np.concatenate(columns, axis=1)
+        return rows.reshape(-1, *self.preprocessor.shape), self.preprocessor
 
-    def _part(self, port: Port) -> ObservationInput:
-        if port.steps in self._parts:
-            return self._parts[port.steps]
+    def _leaf_of(self, port: Port) -> ObservationInput:
+        """Return the part of the observation that an input takes.
+
+        Raises:
+            ConfigError: The observations have no such part.
+        """
+        if port.steps in self._leaves:
+            return self._leaves[port.steps]
         codec: Any = self.preprocessor
         for step in port.steps:
-            parts = codec.side_by_side()
-            if (codec := next((child for name, child in parts if name == step), None)) is None:
+            children = dict(codec.side_by_side())
+            if step not in children:
                 raise ConfigError(
                     f"the input {port.name!r} is read from {port.path}, but the observations have"
                     " no such entry."
                 )
-        return ObservationInput(codec, port.steps, None)
+            codec = children[step]
+        return ObservationInput(codec, port.steps, lowered=None)
 
 
-def _limits(port: Port, part: ObservationInput) -> tuple[Array, Array] | None:
-    """Return the smallest and largest value of each choice, for a check in each step; None for
-    numbers.
+class _Limits(NamedTuple):
+    """The smallest and largest value of each choice."""
+
+    lowest: Array
+    highest: Array
+
+
+class _PortReader(NamedTuple):
+    """An input, the codec of its part of the observation, and the limits of its choices, which are
+    checked in each step; None for numbers.
     """
-    info = part.codec.info
+
+    port: Port
+    codec: Preprocessor
+    limits: _Limits | None
+
+
+def _limits(port: Port, codec: Preprocessor) -> _Limits | None:
+    info = codec.info
     if port.encoded or info.kind not in ("discrete", "multi_discrete"):
         return None
     counts = np.asarray(info.n if info.nvec is None else info.nvec, np.int64)
     start = np.asarray(info.start, np.int64)
-    return start, start + counts - 1
+    return _Limits(lowest=start, highest=start + counts - 1)

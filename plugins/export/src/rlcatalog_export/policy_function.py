@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog.choice import Pins
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import Array, TensorOps
+from rlcatalog.frameworks import Array, Tensor, TensorOps
 from rlcatalog.internals import exported_dtype
 from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_inputs
 from rlcatalog_export.formats import ExportResult
@@ -54,16 +54,16 @@ class PolicyFunction:
     drawing: Callable[[Any], AbstractContextManager[Any]]
 
     def __init__(self, policy: Policy, ops: TensorOps) -> None:
-        self.policy, self._ops = policy, ops
-        self._filter = None if policy.filter is None else policy.filter.lowered()
-        self._filtered_outside = policy.filter is not None and self._filter is None
-        self._parts = list(observation_inputs(policy.preprocessor))
+        self.policy = policy
+        self._ops = ops
+        self._filter = None
+        if policy.filter is not None:
+            self._filter = policy.filter.lowered()
+        #: Whether the file takes filtered observations, because the filter has no tensor form.
+        self._filters_outside = policy.filter is not None and self._filter is None
+        self._leaves = list(observation_inputs(policy.preprocessor))
         self._actions = lowered_actions(policy.action_codec, ops)
-        if (
-            self._actions is None
-            and policy.views
-            and {"actions", "action_inputs"} & set(policy.views.windows)
-        ):
+        if self._actions is None and _reads_past_actions(policy):
             raise NotServedError(
                 f"export: {policy.model_name} requests past actions, but the codec for the action"
                 f" space {policy.action_space} has no tensor form. Set its attribute `lowered` to"
@@ -82,59 +82,84 @@ class PolicyFunction:
 
     def run(self, given: Mapping[str, Any], noise: Any) -> dict[str, Any]:
         """Map a dict of inputs to a dict of outputs."""
-        policy, ops, backend = self.policy, self._ops, self.policy.backend
+        policy = self.policy
+        ops = self._ops
         with self.drawing(noise):
             obs = self._encode(
                 [given[port.name] for port in self.inputs if port.role == "observation"]
             )
             memory = tuple(given[f"memory_{i}"] for i in range(len(policy.memory.initial)))
             past = tuple(given[f"past_{i}"] for i in range(len(policy.memory.before)))
+            history = None
             views: dict[str, Any] = {}
             if policy.views:
                 history = self._history(given)
-                seen = policy.views.see(history, obs, ops, self._actions)
-                views = {name: seen[name] for name in policy.views.acting}
-            inputs, states = backend.inputs_of(obs, views, memory)
+                all_views = policy.views.see(history, obs, ops, self._actions)
+                views = {name: all_views[name] for name in policy.views.acting}
+            inputs, states = policy.backend.inputs_of(obs, views, memory)
             explore = ~given["deterministic"]
-            sample, logp, value, dist_inputs, returned = backend.step(
+            sample, logp, value, dist_inputs, new_states = policy.backend.step(
                 inputs, states, given.get("mask"), explore
             )
             raw = ops.flat(sample)
-            outputs: dict[str, Any] = {}
-            if self._actions is not None:
-                adapted = list(self._actions.adapt(raw))
-                names = _named([codec.info.path for codec, _ in adapted], "action")
-                outputs |= {name: action for name, (_, action) in zip(names, adapted, strict=True)}
-            returned = tuple(
-                ops.as_type(part, "float32") if ops.is_half(part) else part for part in returned
-            )
-            memory, past = policy.memory.after(memory, returned, past, ops)
-            outputs |= {f"memory_{i}_next": part for i, part in enumerate(memory)}
-            outputs |= {f"past_{i}_next": part for i, part in enumerate(past)}
-            if policy.views:
-                after = policy.views.after(history, obs, raw, ops, self._actions)
-                for column, (_, _, dtype) in policy.views.windows.items():
-                    outputs[f"window_{column}_next"] = ops.as_type(
-                        after.windows[column], np.dtype(dtype).name
-                    )
-                outputs["steps_next"] = after.t
+            outputs = self._adapt(raw)
+            stored_states = tuple(self._as_stored(part) for part in new_states)
+            memory, past = policy.memory.after(memory, stored_states, past, ops)
+            for i, part in enumerate(memory):
+                outputs[f"memory_{i}_next"] = part
+            for i, part in enumerate(past):
+                outputs[f"past_{i}_next"] = part
+            if history is not None:
+                outputs |= self._next_history(history, obs, raw)
         outputs |= {"raw_action": raw, "logp": logp, "dist_inputs": dist_inputs}
-        return outputs if value is None else {**outputs, "value": value}
+        if value is not None:
+            outputs["value"] = value
+        return outputs
+
+    def _adapt(self, raw: Tensor) -> dict[str, Tensor]:
+        """Return the environment's actions by output name; empty if they have no tensor form."""
+        if self._actions is None:
+            return {}
+        leaves = list(self._actions.adapt(raw))
+        names = _names_of([codec.info.path for codec, _ in leaves], root="action")
+        return {name: action for name, (_, action) in zip(names, leaves, strict=True)}
+
+    def _as_stored(self, state: Tensor) -> Tensor:
+        """Return a model's state in the dtype in which the file returns it."""
+        if not self._ops.is_half(state):
+            return state
+        stored: Tensor = self._ops.as_type(state, "float32")
+        return stored
+
+    def _next_history(self, history: History, obs: Tensor, raw: Tensor) -> dict[str, Tensor]:
+        """Return what the next step needs of the past, by output name."""
+        after = self.policy.views.after(history, obs, raw, self._ops, self._actions)
+        outputs: dict[str, Any] = {}
+        for column, (_, _, dtype) in self.policy.views.windows.items():
+            window = after.windows[column]
+            outputs[f"window_{column}_next"] = self._ops.as_type(window, np.dtype(dtype).name)
+        outputs["steps_next"] = after.t
+        return outputs
 
     def _encode(self, values: list[Any]) -> Any:
         """Return encoded and filtered observations from the observation inputs."""
-        if self._filtered_outside:
+        if self._filters_outside:
             return values[0]
-        encoded = encode_inputs(self._parts, values, self.policy.preprocessor, self._ops)
-        return encoded if self._filter is None else self._filter(encoded, self._ops)
+        encoded = encode_inputs(self._leaves, values, self.policy.preprocessor, self._ops)
+        if self._filter is None:
+            return encoded
+        return self._filter(encoded, self._ops)
 
     def _history(self, given: Mapping[str, Any]) -> History:
         """Return the stored data from past steps, including the last reward."""
-        ops, views, t = self._ops, self.policy.views, given["steps"]
+        ops = self._ops
+        views = self.policy.views
+        t = given["steps"]
         windows = {column: given[f"window_{column}"] for column in views.windows}
         if views.reads_rewards:
+            # The first step of an episode has no past reward.
             reward = given["prev_reward"] * ops.as_type(t > 0, "float32")
-            windows["rewards"] = ops.concat([windows["rewards"][:, 1:], reward[:, None]], 1)
+            windows["rewards"] = ops.concat([windows["rewards"][:, 1:], reward[:, None]], axis=1)
         return History(windows, t)
 
     def drawing_given(self, numbers: Array) -> AbstractContextManager[Any]:
@@ -155,13 +180,12 @@ class PolicyFunction:
         """
         if port.role == "deterministic":
             return np.array(False)
-        shape, dtype, mask_steps = (
-            (rows, *port.shape),
-            np.dtype(port.dtype),
-            self.policy.masks.steps,
-        )
-        if port.role == "mask" or (mask_steps and port.steps[: len(mask_steps)] == mask_steps):
-            return np.ones(shape, dtype)
+        shape = (rows, *port.shape)
+        dtype = np.dtype(port.dtype)
+        mask_steps = self.policy.masks.steps
+        is_in_mask = bool(mask_steps) and port.steps[: len(mask_steps)] == mask_steps
+        if port.role == "mask" or is_in_mask:
+            return np.ones(shape, dtype)  # everything is allowed
         if port.role == "noise" or dtype.kind == "f":
             return (0.25 + 0.5 * rng.random(shape)).astype(dtype)
         return np.zeros(shape, dtype)
@@ -174,12 +198,11 @@ class PolicyFunction:
         rng = np.random.default_rng(0)
         for rows in _TRIED:
             noise = self.noise_class(rows)
-            given = {
-                port.name: self._ops.tensor(self.example(port, rows, rng)) for port in self.inputs
-            }
-            outputs = {
-                name: self._ops.array(tensor) for name, tensor in self.run(given, noise).items()
-            }
+            given = {}
+            for port in self.inputs:
+                given[port.name] = self._ops.tensor(self.example(port, rows, rng))
+            tensors = self.run(given, noise)
+            outputs = {name: self._ops.array(tensor) for name, tensor in tensors.items()}
             widths.append(noise.widths)
             for name, array in outputs.items():
                 if array.shape[:1] != (rows,):
@@ -201,19 +224,21 @@ class PolicyFunction:
         yield from self._observations()
         if self.masked:
             yield Port(name="mask", role="mask", dtype="bool", shape=(policy.masks.size,))
-        for name, parts in (("memory", policy.memory.initial), ("past", policy.memory.before)):
-            yield from (_state(f"{name}_{i}", part) for i, part in enumerate(parts))
+        for i, part in enumerate(policy.memory.initial):
+            yield _state_port(f"memory_{i}", part)
+        for i, part in enumerate(policy.memory.before):
+            yield _state_port(f"past_{i}", part)
         if policy.views:
             for column, (depth, shape, dtype) in policy.views.windows.items():
-                yield _state(f"window_{column}", np.zeros((depth, *shape), dtype))
-            yield _state("steps", np.zeros((), np.int64))
+                yield _state_port(f"window_{column}", np.zeros((depth, *shape), dtype))
+            yield _state_port("steps", np.zeros((), np.int64))
             if policy.views.reads_rewards:
                 yield Port(name="prev_reward", role="prev_reward", dtype="float32")
         yield Port(name="deterministic", role="deterministic", dtype="bool")
 
     def _observations(self) -> Iterable[Port]:
         root = self.policy.preprocessor
-        if self._filtered_outside:
+        if self._filters_outside:
             space = self.policy.encoded_space
             yield Port(
                 name="obs",
@@ -223,19 +248,24 @@ class PolicyFunction:
                 encoded=True,
             )
             return
-        names = _named([part.codec.info.path for part in self._parts], "obs")
-        for name, part in zip(names, self._parts, strict=True):
-            codec, info, encoded = part.codec, part.codec.info, part.lowered is None
-            shape = (codec.size,) if encoded else info.shape or ()
-            dtype = "float32" if encoded else exported_dtype(info.dtype or "float32")
+        names = _names_of([leaf.codec.info.path for leaf in self._leaves], root="obs")
+        for name, leaf in zip(names, self._leaves, strict=True):
+            info = leaf.codec.info
+            is_encoded = leaf.lowered is None
+            if is_encoded:
+                dtype = "float32"
+                shape: tuple[int, ...] = (leaf.codec.size,)
+            else:
+                dtype = exported_dtype(info.dtype or "float32")
+                shape = info.shape or ()
             yield Port(
                 name=name,
                 role="observation",
                 dtype=dtype,
                 shape=shape,
                 path=info.path,
-                steps=part.steps,
-                encoded=encoded,
+                steps=leaf.steps,
+                encoded=is_encoded,
             )
 
     def _interface(self, outputs: Mapping[str, Any], noise: int) -> Interface:
@@ -246,21 +276,21 @@ class PolicyFunction:
                 run.
             noise: Random numbers per row.
         """
-        policy, resolution = self.policy, self.policy.resolution
+        policy = self.policy
+        resolution = policy.resolution
         inputs = list(self.inputs)
         if noise:
+            # "deterministic" stays the last input.
             inputs.insert(-1, Port(name="noise", role="noise", dtype="float32", shape=(noise,)))
         pins: dict[str, Any] = Pins.of(resolution).as_dict()
-        read = {
-            key
-            for _, part in policy.preprocessor.parts()
-            for key in policy.catalog.config_keys(part)
-        }
+        codec_keys: set[str] = set()
+        for _, part in policy.preprocessor.parts():
+            codec_keys.update(policy.catalog.config_keys(part))
         config = plain_config(resolution.config.given | resolution.pinned_keys())
         return Interface(
             inputs=tuple(inputs),
             outputs=tuple(self._output(name, *form) for name, form in outputs.items()),
-            observation="filtered" if self._filtered_outside else "leaves",
+            observation="filtered" if self._filters_outside else "leaves",
             framework=self._ops.framework,
             model=policy.model_name,
             observation_space=observation_space_to_json(policy),
@@ -270,7 +300,7 @@ class PolicyFunction:
             mask_columns=policy.masks.choices if self.masked else (),
             raw_kinds=resolution.dists.raw_kinds(policy.framework),
             action_bounds=policy.config["action_bounds"],
-            encoding={key: value for key, value in config.items() if key in read},
+            encoding={key: value for key, value in config.items() if key in codec_keys},
             config=config,
             **pins,
         )
@@ -287,28 +317,39 @@ class PolicyFunction:
         if name in ("raw_action", "logp", "value", "dist_inputs"):
             return Port(name=name, role=name, dtype=dtype, shape=shape)
         paths = [leaf.info.path for leaf in self.policy.action_codec.leaves]
-        path = dict(zip(_named(paths, "action"), paths, strict=True))[name]
-        return Port(name=name, role="action", dtype=dtype, shape=shape, path=path)
+        path_of = dict(zip(_names_of(paths, root="action"), paths, strict=True))
+        return Port(name=name, role="action", dtype=dtype, shape=shape, path=path_of[name])
 
 
-def _state(name: str, initial: np.ndarray[Any, Any]) -> Port:
-    values = tuple(float(value) for value in initial.ravel()) if initial.any() else ()
+def _reads_past_actions(policy: Policy) -> bool:
+    """Return whether the policy's model requests actions of past steps."""
+    if not policy.views:
+        return False
+    return not {"actions", "action_inputs"}.isdisjoint(policy.views.windows)
+
+
+def _state_port(name: str, initial: Array) -> Port:
+    """Return the input for a part of the state, with its values at the start of an episode."""
+    values: tuple[float, ...] = ()  # zeros
+    if initial.any():
+        values = tuple(float(value) for value in initial.ravel())
     return Port(
         name=name, role="state", dtype=initial.dtype.name, shape=initial.shape, initial=values
     )
 
 
-def _named(paths: list[str], root: str) -> list[str]:
+def _names_of(paths: list[str], *, root: str) -> list[str]:
     """Return names of letters, digits and `_` for paths below a root: `obs['camera'][0]` becomes
     `obs_camera_0`.
     """
     names: list[str] = []
     for path in paths:
         steps = re.findall(r"[A-Za-z0-9_]+", path.removeprefix(root))
-        name = plain = "_".join([root, *steps])
+        base = "_".join([root, *steps])
+        name = base
         count = 1
         while name in names:
             count += 1
-            name = f"{plain}_{count}"
+            name = f"{base}_{count}"
         names.append(name)
     return names

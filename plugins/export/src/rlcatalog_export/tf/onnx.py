@@ -67,7 +67,9 @@ class _Nodes:
     """
 
     def __init__(self, graph: Any, name: str) -> None:
-        self._graph, self._prefix, self._count = graph, name, 0
+        self._graph = graph
+        self._prefix = name
+        self._count = 0
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add a node with one output, and return the output's name."""
@@ -85,18 +87,23 @@ class _Nodes:
         return f"{self._prefix}__{what}_{self._count}"
 
 
+def _dtype_name(onnx_dtype: int) -> str:
+    return str(tensor_dtype_to_np_dtype(onnx_dtype).name)
+
+
 def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list[str]]:
     """Return a tf2onnx converter that replaces a node with a formula on its inputs."""
 
     def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
-        target, nodes = node.output[0], _Nodes(graph, name)
-        dtype, shape = graph.get_dtype(target), graph.get_shape(target)
-        values = [
-            Value(nodes, x, tensor_dtype_to_np_dtype(graph.get_dtype(x)).name) for x in node.input
-        ]
-        answer = formula(*values).cast(tensor_dtype_to_np_dtype(dtype).name)
+        nodes = _Nodes(graph, name)
+        values = [Value(nodes, x, _dtype_name(graph.get_dtype(x))) for x in node.input]
+        [output] = node.output
+        dtype = graph.get_dtype(output)
+        shape = graph.get_shape(output)
+        result = formula(*values).cast(_dtype_name(dtype))
+        # The new node takes the old one's place, and the name of its output.
         graph.remove_node(node.name)
-        graph.make_node("Identity", [answer.name], outputs=[target], dtypes=[dtype], shapes=[shape])
+        graph.make_node("Identity", [result.name], outputs=[output], dtypes=[dtype], shapes=[shape])
 
     return convert, []
 
@@ -104,11 +111,8 @@ def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list
 #: TensorFlow operations that tf2onnx does not support, or only without infinite numbers: it selects
 #: between tensors by multiplying with 0 and 1.
 CONVERTED = {
-    operation: _converter(FORMULAS[name])
-    for operation, name in {
-        "Log1p": "log1p",
-        "Lgamma": "lgamma",
-        "LowerBound": "searchsorted",
-        "SelectV2": "where",
-    }.items()
+    "Log1p": _converter(FORMULAS["log1p"]),
+    "Lgamma": _converter(FORMULAS["lgamma"]),
+    "LowerBound": _converter(FORMULAS["searchsorted"]),
+    "SelectV2": _converter(FORMULAS["where"]),
 }

@@ -34,7 +34,8 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
         NotServedError: The policy uses something that cannot be exported.
     """
 
-    noise_class, drawing = TFNoise, staticmethod(drawing_from)
+    noise_class = TFNoise
+    drawing = staticmethod(drawing_from)
 
     def __init__(self, policy: Policy) -> None:
         tf.Module.__init__(self)
@@ -54,16 +55,18 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
             NotServedError: The policy cannot be traced, or uses TensorFlow's random numbers.
         """
         ports = self.interface.inputs
-        signature = [
-            tf.TensorSpec(
-                [] if port.role == "deterministic" else [None, *port.shape], port.dtype, port.name
-            )
-            for port in ports
-        ]
+        signature = []
+        for port in ports:
+            has_batch_axis = port.role != "deterministic"
+            shape = [None, *port.shape] if has_batch_axis else []
+            signature.append(tf.TensorSpec(shape, port.dtype, port.name))
+        names = [port.name for port in ports]
 
         def run(*tensors: Any) -> dict[str, Any]:
-            given = dict(zip((port.name for port in ports), tensors, strict=True))
-            outputs = self.run(given, TFNoise(None, given.get("noise"), self.widths))
+            given = dict(zip(names, tensors, strict=True))
+            noise = TFNoise(rows=None, uniforms=given.get("noise"), widths=self.widths)
+            outputs = self.run(given, noise)
+            # A SavedModel must not return its own inputs.
             return {name: tf.identity(tensor) for name, tensor in outputs.items()}
 
         try:

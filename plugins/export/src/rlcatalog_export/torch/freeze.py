@@ -71,14 +71,17 @@ class FrozenTorch:
         """
         key = (len(obs), explore, mask is None)
         graph = self._graphs.get(key)
-        if graph is None and (graph := self._record(key, obs, views, memory, mask)) is None:
+        if graph is None:
+            graph = self._record(key, obs, views, memory, mask)
+        if graph is None:
             return self._backend.act(obs, views, memory, mask, explore)
         outputs = graph.run(obs, views, memory, mask, self._noise)
-        steps = graph.steps = graph.steps + 1
-        if steps & (steps - 1) == 0:
-            return self._compare(
-                graph, {"obs": obs, "views": views, "memory": memory, "mask": mask}, outputs
-            )
+        steps = graph.steps + 1
+        graph.steps = steps
+        is_power_of_two = steps & (steps - 1) == 0
+        if is_power_of_two:
+            inputs = {"obs": obs, "views": views, "memory": memory, "mask": mask}
+            return self._compare(graph, inputs, outputs)
         return outputs
 
     def update(self) -> None:
@@ -99,56 +102,68 @@ class FrozenTorch:
 
     def _try(self, rows: int) -> None:
         """Record one step on a random batch to detect unsupported operations immediately."""
-        policy, rng = self._policy, np.random.default_rng(0)
+        policy = self._policy
+        rng = np.random.default_rng(0)
         obs, mask = observations(policy, rows, rng)
-        mask = None if policy.masks.key is None else mask
+        if policy.masks.key is None:
+            mask = None
         reward = np.zeros(rows, np.float32)
         # A model may raise any error on recorded tensors.
         with raised_as(
             lambda why: NotServedError(f"freeze: the policy cannot be recorded: {why}"),
             CatalogError,
         ):
-            given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
-            graph = self._graphs[rows, True, given["mask"] is None] = StepGraph(policy, given, True)
+            encoded = policy.preprocess(obs)
+            inputs = policy.backend_inputs(encoded, state=None, prev_reward=reward, mask=mask)
+            graph = StepGraph(policy, inputs, explore=True)
+            self._graphs[rows, True, inputs["mask"] is None] = graph
             outputs = graph.run(
-                given["obs"], given["views"], given["memory"], given["mask"], NoiseBlocks(0)
+                inputs["obs"], inputs["views"], inputs["memory"], inputs["mask"], NoiseBlocks(0)
             )
-            self._compare(graph, given, outputs)
+            self._compare(graph, inputs, outputs)
         if self.reason is not None:
             raise NotServedError(self.reason)
 
     def _record(
-        self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any
+        self,
+        key: tuple[int, bool, bool],
+        obs: Array,
+        views: Mapping[str, Any],
+        memory: tuple[Array, ...],
+        mask: Array | None,
     ) -> StepGraph | None:
-        if self.reason is not None or key in self._graphs:
+        """Record a graph for a number of rows that has none; None if the policy itself acts."""
+        was_tried = key in self._graphs
+        if self.reason is not None or was_tried:
             return None
+        rows, explore, _ = key
         graph = None
         if len(self._graphs) < _MOST:
+            inputs = {"obs": obs, "views": views, "memory": memory, "mask": mask}
             try:
-                given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
-                graph = StepGraph(self._policy, given, key[1])
-            except Exception as error:  # see above
-                self.reason = (
-                    f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
-                )
+                graph = StepGraph(self._policy, inputs, explore)
+            except Exception as error:  # a model may raise any error on recorded tensors
+                self.reason = f"freeze: a batch of {rows} rows cannot be recorded: {reason(error)}"
         self._graphs[key] = graph
         return graph
 
     def _compare(
-        self, graph: StepGraph, given: Mapping[str, Any], outputs: tuple[Any, ...]
+        self, graph: StepGraph, inputs: Mapping[str, Any], outputs: tuple[Any, ...]
     ) -> tuple[Any, ...]:
         """Return a graph's outputs, or the policy's own outputs if they differ."""
-        right = graph.run_policy(given)
-        expected, actual = _outputs(right), _outputs(outputs)
-        fixed = {name: array for name, array in expected.items() if name not in _DRAWN}
-        difference = disagreement(self._policy, fixed, actual)
+        policy_outputs = graph.run_policy(inputs)
+        expected = _name_outputs(policy_outputs)
+        actual = _name_outputs(outputs)
+        drawn = {name: expected.pop(name) for name in _DRAWN}
+        difference = disagreement(self._policy, expected, actual)
         if not difference:
+            difference = disagreement(self._policy, drawn, actual)
             # A random number at the boundary between two actions may fall on either side, but not
             # twice in a row.
-            difference = disagreement(
-                self._policy, {name: expected[name] for name in _DRAWN}, actual
-            )
-            self._doubts = self._doubts + 1 if difference else 0
+            if difference:
+                self._doubts += 1
+            else:
+                self._doubts = 0
             if self._doubts < 2:
                 return outputs
         self.reason = (
@@ -159,15 +174,17 @@ class FrozenTorch:
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
         self._graphs = dict.fromkeys(self._graphs)
-        return right
+        return policy_outputs
 
 
 #: Operations that depend on random numbers.
 _DRAWN = ("raw_action", "logp")
 
 
-def _outputs(acted: tuple[Any, ...]) -> dict[str, Array | None]:
+def _name_outputs(outputs: tuple[Any, ...]) -> dict[str, Array | None]:
     """Return the results of a backend's `act` as a dict."""
-    raw, logp, value, dist_inputs, memory = acted
-    named = {"dist_inputs": dist_inputs, "raw_action": raw, "logp": logp, "value": value}
-    return named | {f"memory_{i}": part for i, part in enumerate(memory)}
+    raw, logp, value, dist_inputs, memory = outputs
+    by_name = {"dist_inputs": dist_inputs, "raw_action": raw, "logp": logp, "value": value}
+    for i, part in enumerate(memory):
+        by_name[f"memory_{i}"] = part
+    return by_name

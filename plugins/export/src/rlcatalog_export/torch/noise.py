@@ -22,6 +22,20 @@ from rlcatalog_export.noise import LEAST, MOST, Noise
 from rlcatalog_torch.private_api import sample_dirichlet, standard_gamma
 
 
+def _shape(x: Tensor) -> torch.Size:
+    return x.shape
+
+
+def _at_least(x: Tensor, least: float) -> Tensor:
+    return x.clamp(min=least)
+
+
+def _first(is_chosen: Tensor, x: Tensor) -> Tensor:
+    """Return the first chosen value along the last axis, or the first value if none is chosen."""
+    place = is_chosen.to(x.dtype).argmax(dim=-1, keepdim=True)
+    return x.gather(-1, place).squeeze(-1)
+
+
 class TorchNoise(Noise, TorchFunctionMode):
     """Noise for PyTorch, and a context in which PyTorch's functions sample from it.
 
@@ -42,11 +56,9 @@ class TorchNoise(Noise, TorchFunctionMode):
         where=torch.where,
         concat=torch.cat,
         reshape=torch.reshape,
-        shape=lambda x: x.shape,
-        at_least=lambda x, least: x.clamp(min=least),
-        first=lambda taken, x: x.gather(-1, taken.to(x.dtype).argmax(dim=-1, keepdim=True)).squeeze(
-            -1
-        ),
+        shape=_shape,
+        at_least=_at_least,
+        first=_first,
     )
 
     def __init__(
@@ -62,18 +74,17 @@ class TorchNoise(Noise, TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a PyTorch function or its replacement."""
         kwargs = kwargs or {}
-        if (
-            func is Tensor.__len__
-            and self._suspects is not None
-            and isinstance(args[0].shape[0], torch.SymInt)
-        ):
-            line = line_of(traceback.extract_stack(), torch, rlcatalog_torch)
-            self._suspects.append(line or "len(x)")
-        if (draw := _DRAWS.get(func)) is None:
-            if func in _REFUSED:
-                raise NotServedError(f"export: {func.__name__}() cannot sample from given noise.")
-            return func(*args, **kwargs)
-        return draw(self, *args, **kwargs)
+        if func is Tensor.__len__ and self._suspects is not None:
+            # len() must return a number, so it fixes a batch size that should stay variable.
+            if isinstance(args[0].shape[0], torch.SymInt):
+                line = line_of(traceback.extract_stack(), torch, rlcatalog_torch)
+                self._suspects.append(line or "len(x)")
+        draw = _DRAWS.get(func)
+        if draw is not None:
+            return draw(self, *args, **kwargs)
+        if func in _REFUSED:
+            raise NotServedError(f"export: {func.__name__}() cannot sample from given noise.")
+        return func(*args, **kwargs)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Tensor:
         """Return the next columns of the noise, excluding 0 and 1, with the given
@@ -85,81 +96,134 @@ class TorchNoise(Noise, TorchFunctionMode):
 # --- replacements of PyTorch's functions ----------------------------------------------------------
 
 
-def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
+def _size_of(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
+    """Return the shape that a function like `torch.rand` was called with: separate numbers, one
+    tuple, or `size=`.
+    """
     if size is not None:
         args = (size,)
-    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else args
+    if len(args) == 1 and isinstance(args[0], tuple | list):
+        return tuple(args[0])
+    return args
 
 
-def _dtype(dtype: torch.dtype | None) -> torch.dtype:
-    return dtype or torch.get_default_dtype()
+def _rand(
+    noise: TorchNoise,
+    *args: Any,
+    size: Any = None,
+    dtype: torch.dtype | None = None,
+    **_: Any,
+) -> Tensor:
+    return noise.uniform(_size_of(args, size), dtype or torch.get_default_dtype())
+
+
+def _randn(
+    noise: TorchNoise,
+    *args: Any,
+    size: Any = None,
+    dtype: torch.dtype | None = None,
+    **_: Any,
+) -> Tensor:
+    return noise.normal(_size_of(args, size), dtype or torch.get_default_dtype())
+
+
+def _rand_like(
+    noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    return noise.uniform(x.shape, dtype or x.dtype)
+
+
+def _randn_like(
+    noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    return noise.normal(x.shape, dtype or x.dtype)
 
 
 def _uniform_(
-    d: TorchNoise, x: Tensor, a: Any = 0.0, b: Any = 1.0, *, generator: Any = None, **kwargs: Any
+    noise: TorchNoise, x: Tensor, low: float = 0.0, high: float = 1.0, **options: Any
 ) -> Tensor:
-    a, b = kwargs.get("from", a), kwargs.get("to", b)
-    drawn = d.uniform(x.shape, x.dtype)
-    return x.copy_(drawn if (a, b) == (0.0, 1.0) else drawn * (b - a) + a)
+    # PyTorch's names of the bounds; "from" is a keyword of Python.
+    low = options.get("from", low)
+    high = options.get("to", high)
+    numbers = noise.uniform(x.shape, x.dtype)
+    if (low, high) != (0.0, 1.0):
+        numbers = numbers * (high - low) + low
+    return x.copy_(numbers)
 
 
-def _bernoulli(d: TorchNoise, x: Tensor, p: Any = None, *, generator: Any = None) -> Any:
-    return (d.uniform(x.shape, x.dtype) < (x if p is None else p)).to(x.dtype)
+def _normal_(noise: TorchNoise, x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
+    return x.copy_(noise.normal(x.shape, x.dtype) * std + mean)
+
+
+def _exponential_(noise: TorchNoise, x: Tensor, lambd: float = 1.0, **_: Any) -> Tensor:
+    return x.copy_(-noise.uniform(x.shape, x.dtype).log() / lambd)
+
+
+def _bernoulli_(noise: TorchNoise, x: Tensor, p: Tensor | float = 0.5, **_: Any) -> Tensor:
+    is_one = noise.uniform(x.shape, torch.float32) < p
+    return x.copy_(is_one.to(x.dtype))
+
+
+def _bernoulli(noise: TorchNoise, x: Tensor, p: Tensor | float | None = None, **_: Any) -> Tensor:
+    probability = x if p is None else p
+    is_one = noise.uniform(x.shape, x.dtype) < probability
+    return is_one.to(x.dtype)
 
 
 def _normal(
-    d: TorchNoise, mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **_: Any
-) -> Any:
-    given: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
-    if size is not None or not given:
-        drawn = d.normal(tuple(size or ()), torch.get_default_dtype())
+    noise: TorchNoise,
+    mean: Tensor | float,
+    std: Tensor | float = 1.0,
+    size: Sequence[int] | None = None,
+    **_: Any,
+) -> Tensor:
+    tensors: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if size is not None or not tensors:
+        numbers = noise.normal(tuple(size or ()), torch.get_default_dtype())
     else:
-        drawn = d.normal((given[0] + given[-1]).shape, given[0].dtype)
-    return drawn * std + mean
+        shape = (tensors[0] + tensors[-1]).shape  # both are broadcast
+        numbers = noise.normal(shape, tensors[0].dtype)
+    return numbers * std + mean
 
 
 def _multinomial(
-    d: TorchNoise, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None
-) -> Any:
+    noise: TorchNoise, probs: Tensor, count: int, replacement: bool = False, **_: Any
+) -> Tensor:
     if count > 1 and not replacement:
         raise NotServedError(
             "export: torch.multinomial() of several values needs replacement=True to be exported."
         )
     shape = (*probs.shape[:-1], count, probs.shape[-1])
     # Exponential clocks with rates `probs`: the first to ring is the sample.
-    clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)
+    clocks = -noise.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)
     return clocks.argmin(dim=-1)
 
 
-def _dirichlet(d: TorchNoise, concentration: Tensor, generator: Any = None) -> Any:
-    drawn = d.gamma(concentration)
-    return drawn / drawn.sum(-1, keepdim=True)
+def _standard_gamma(noise: TorchNoise, concentration: Tensor, generator: Any = None) -> Tensor:
+    return noise.gamma(concentration)
 
 
-#: PyTorch function → its replacement. If it takes a generator, it is not replaced.
+def _dirichlet(noise: TorchNoise, concentration: Tensor, generator: Any = None) -> Tensor:
+    numbers: Tensor = noise.gamma(concentration)
+    return numbers / numbers.sum(-1, keepdim=True)
+
+
+#: PyTorch function → its replacement, which ignores a generator.
 _DRAWS: dict[Any, Callable[..., Any]] = {
-    torch.rand: lambda d, *args, size=None, dtype=None, **_: d.uniform(
-        _sized(args, size), _dtype(dtype)
-    ),
-    torch.randn: lambda d, *args, size=None, dtype=None, **_: d.normal(
-        _sized(args, size), _dtype(dtype)
-    ),
-    torch.rand_like: lambda d, x, *, dtype=None, **_: d.uniform(x.shape, dtype or x.dtype),
-    torch.randn_like: lambda d, x, *, dtype=None, **_: d.normal(x.shape, dtype or x.dtype),
-    Tensor.uniform_: _uniform_,
-    Tensor.normal_: lambda d, x, mean=0.0, std=1.0, **_: x.copy_(
-        d.normal(x.shape, x.dtype) * std + mean
-    ),
-    Tensor.exponential_: lambda d, x, lambd=1.0, **_: x.copy_(
-        -d.uniform(x.shape, x.dtype).log() / lambd
-    ),
-    Tensor.bernoulli_: lambda d, x, p=0.5, **_: x.copy_(
-        (d.uniform(x.shape, torch.float32) < p).to(x.dtype)
-    ),
-    **dict.fromkeys((Tensor.bernoulli, torch.bernoulli), _bernoulli),
+    torch.rand: _rand,
+    torch.randn: _randn,
+    torch.rand_like: _rand_like,
+    torch.randn_like: _randn_like,
     torch.normal: _normal,
-    **dict.fromkeys((Tensor.multinomial, torch.multinomial), _multinomial),
-    standard_gamma: lambda d, concentration, generator=None: d.gamma(concentration),
+    torch.bernoulli: _bernoulli,
+    torch.multinomial: _multinomial,
+    Tensor.uniform_: _uniform_,
+    Tensor.normal_: _normal_,
+    Tensor.exponential_: _exponential_,
+    Tensor.bernoulli_: _bernoulli_,
+    Tensor.bernoulli: _bernoulli,
+    Tensor.multinomial: _multinomial,
+    standard_gamma: _standard_gamma,
     sample_dirichlet: _dirichlet,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,10 +30,11 @@ def write_onnx(policy: Policy, path: Path) -> ExportResult:
         NotServedError: The policy uses an operation that PyTorch cannot export, or that ONNX lacks.
     """
     function = TorchPolicyFunction(policy)
-    program, interface = export_program(function), function.interface
+    program = export_program(function)
+    interface = function.interface
     with quiet_converters("torch.onnx"):
         try:
-            made = torch.onnx.export(
+            exported = torch.onnx.export(
                 program,
                 dynamo=True,
                 input_names=[port.name for port in interface.inputs],
@@ -44,9 +45,15 @@ def write_onnx(policy: Policy, path: Path) -> ExportResult:
             )
         except Exception as error:
             raise explain_stop(error, "has no ONNX form") from error
-    assert made is not None
-    write_model(made.model_proto, interface, path)
+    assert exported is not None  # it is None only when it writes a file itself
+    write_model(exported.model_proto, interface, path)
     return function.written()
+
+
+class Symbol(Protocol):
+    """A value in the graph of PyTorch's exporter."""
+
+    dtype: Any
 
 
 class _Nodes:
@@ -54,6 +61,7 @@ class _Nodes:
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
         """Add a node with one output, and return the output's name."""
+        # onnxscript has a method for each operator.
         return getattr(opset18, operator)(*inputs, **attributes)
 
     def constant(self, value: Any, dtype: str | None = None) -> Any:
@@ -61,23 +69,24 @@ class _Nodes:
         return opset18.Constant(value=numpy_helper.from_array(np.array(value, dtype)))
 
 
-def _value(x: Any) -> Value:
-    return Value(_Nodes(), x, x.dtype.numpy().name)
+def _value_of(symbol: Symbol) -> Value:
+    """Return a value of the exporter's graph for use in formulas."""
+    return Value(_Nodes(), symbol, symbol.dtype.numpy().name)
 
 
-def _lgamma(x: Any) -> Any:
-    return FORMULAS["lgamma"](_value(x)).name
+def _translate_lgamma(x: Symbol) -> Symbol:
+    return FORMULAS["lgamma"](_value_of(x)).name  # type: ignore[no-any-return]
 
 
-def _searchsorted(
-    ordered: Any, values: Any, *, out_int32: bool = False, right: bool = False
-) -> Any:
-    places = FORMULAS["searchsorted"](_value(ordered), _value(values), right)
-    return places.cast("int32" if out_int32 else "int64").name
+def _translate_searchsorted(
+    ordered: Symbol, values: Symbol, *, out_int32: bool = False, right: bool = False
+) -> Symbol:
+    places = FORMULAS["searchsorted"](_value_of(ordered), _value_of(values), right)
+    return places.cast("int32" if out_int32 else "int64").name  # type: ignore[no-any-return]
 
 
 #: Operations that PyTorch's exporter does not support.
 _TRANSLATED: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.aten.lgamma.default: _lgamma,
-    torch.ops.aten.searchsorted.Tensor: _searchsorted,
+    torch.ops.aten.lgamma.default: _translate_lgamma,
+    torch.ops.aten.searchsorted.Tensor: _translate_searchsorted,
 }

@@ -62,15 +62,22 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
         """Return the outputs in the order of `interface.outputs` for the inputs in the order of
         `interface.inputs`.
         """
-        given = {
-            port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)
-        }
-        outputs = self.run(
-            given, TorchNoise(None, given.get("noise"), self.widths, self.suspects.lines)
+        names = [port.name for port in self.interface.inputs]
+        given = dict(zip(names, tensors, strict=True))
+        noise = TorchNoise(
+            rows=None,
+            uniforms=given.get("noise"),
+            widths=self.widths,
+            suspects=self.suspects.lines,
         )
-        ordered = (outputs[port.name] for port in self.interface.outputs)
-        # Inputs that are passed through must be separate tensors.
-        return tuple(x.clone() if any(x is tensor for tensor in tensors) else x for x in ordered)
+        outputs = self.run(given, noise)
+        results = []
+        for port in self.interface.outputs:
+            output = outputs[port.name]
+            # An exported program must not return its own inputs.
+            is_input = any(output is tensor for tensor in tensors)
+            results.append(output.clone() if is_input else output)
+        return tuple(results)
 
 
 def export_program(function: TorchPolicyFunction) -> Any:
@@ -80,9 +87,11 @@ def export_program(function: TorchPolicyFunction) -> Any:
         NotServedError: PyTorch cannot export the policy; if known, the message names the line of
             the model or distribution that caused the error.
     """
-    ports, rng = function.interface.inputs, np.random.default_rng(0)
+    ports = function.interface.inputs
+    rng = np.random.default_rng(0)
     examples = tuple(torch.from_numpy(function.example(port, 4, rng)) for port in ports)
     batch = torch.export.Dim("batch", min=1)
+    # All inputs but this one have a batch axis.
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
         # PyTorch warns about tensors that models store from their last pass; they belong to the

@@ -83,7 +83,9 @@ class Recording(OperationMode):
         own = dtype_of(value)
         if known is None:
             return self.graph.constant(value.numpy(), dtype or own)
-        return known if dtype is None else self.cast(known, own, dtype)
+        if dtype is None:
+            return known
+        return self.cast(known, own, dtype)
 
     def turned(self, tensor: Tensor) -> str | None:
         """Return the transpose of a weight as a separate input; None if it is not a weight.
@@ -100,15 +102,15 @@ class Recording(OperationMode):
 
     def cast(self, name: str, own: str, dtype: str) -> str:
         """Return a value in a different dtype."""
-        return name if own == dtype else self.graph.add("Cast", name, to=type_of(dtype))
+        if own == dtype:
+            return name
+        return self.graph.add("Cast", name, to=type_of(dtype))
 
     def reshaped(self, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """Return a value with a different shape."""
-        return (
-            name
-            if own == shape
-            else self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
-        )
+        if own == shape:
+            return name
+        return self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
 
     def common(self, *values: Any) -> str:
         """Return the dtype in which PyTorch compares values."""
@@ -128,28 +130,27 @@ class Recording(OperationMode):
             raise self.refused(
                 "reading a tensor's numbers into Python, as a data-dependent if, len or item does,"
             )
-        whole: Tensor | None = None
-        changes = name.endswith("_") and not name.startswith("_")
-        if (form := FORMS.get(name.removesuffix("_") if changes else name)) is None:
+        is_in_place = name.endswith("_") and not name.startswith("_")
+        form = FORMS.get(name.removesuffix("_") if is_in_place else name)
+        if form is None:
             raise self.refused(f"the operation {name}")
-        if changes:
-            whole = self._overwrite(args[0], name)
+        whole = self._overwrite(args[0], name) if is_in_place else None
         result = func(*args, **kwargs)
+        options = {key: kwargs[key] for key in kwargs.keys() - _ABOUT}
         try:
-            named = form(
-                self, result, *args, **{key: kwargs[key] for key in kwargs.keys() - _ABOUT}
-            )
+            node_names = form(self, result, *args, **options)
         except (KeyError, TypeError, ValueError) as error:
             raise self.refused(f"the operation {name} ({type(error).__name__}: {error})") from error
-        if isinstance(result, Tensor):
-            self._note(result, named)
-            if changes:
-                self._written.add(id(result))
-            if whole is not None:
-                self._put(result, whole, named)
-        else:
-            for part, own in zip(result, named, strict=False):
-                self._note(part, own)
+        if not isinstance(result, Tensor):
+            # Some forms leave out results that nothing reads while acting.
+            for part, node_name in zip(result, node_names, strict=False):
+                self._note(part, node_name)
+            return result
+        self._note(result, node_names)
+        if is_in_place:
+            self._written.add(id(result))
+        if whole is not None:
+            self._put(result, whole, node_names)
         return result
 
     def _overwrite(self, tensor: Tensor, name: str) -> Tensor | None:
@@ -163,10 +164,12 @@ class Recording(OperationMode):
             NotServedError: The tensor is a weight, or a part of memory that is not a contiguous
                 tensor.
         """
-        whole, storage = base_of(tensor), tensor.untyped_storage()
+        whole = base_of(tensor)
+        storage = tensor.untyped_storage()
         if {id(tensor), id(whole)} & self._weights.keys():
             raise self.refused(f"{name}() in place on a parameter or a buffer")
-        if tensor.numel() * tensor.element_size() == storage.nbytes():
+        fills_storage = tensor.numel() * tensor.element_size() == storage.nbytes()
+        if fills_storage:
             whole = None
         elif not _ordered(whole, tensor):
             whole = None
@@ -175,11 +178,9 @@ class Recording(OperationMode):
         if whole is not None and not self.knows(whole):
             self._note(whole, self.graph.constant(whole.numpy(), dtype_of(whole)))
         for other in self._storages.get(storage.data_ptr(), ()):
-            if (
-                other is not tensor
-                and other is not whole
-                and np.shares_memory(array_of(other), array_of(tensor))
-            ):
+            if other is tensor or other is whole:
+                continue
+            if np.shares_memory(array_of(other), array_of(tensor)):
                 self._stale.add(id(other))
         return whole
 

@@ -26,7 +26,8 @@ from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_
 #: Constant weights are packed only once, but new weights need a new session. According to
 #: measurements, this pays off for convolutions, and from this number of weights (a third of an LSTM
 #: of 256 cells) and rows.
-_SIZE, _ROWS = 200_000, 4
+_LEAST_WEIGHTS = 200_000
+_LEAST_ROWS = 4
 _NOTHING = np.zeros(0, np.float32)
 
 
@@ -39,7 +40,8 @@ class _StepNoise(TorchNoise):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a PyTorch function or its replacement."""
-        func = _one_hot if func is torch.nn.functional.one_hot else func
+        if func is torch.nn.functional.one_hot:
+            func = _one_hot
         return super().__torch_function__(func, types, args, kwargs)
 
 
@@ -66,7 +68,8 @@ class StepGraph:
     """
 
     def __init__(self, policy: Policy, given: Mapping[str, Any], explore: bool) -> None:
-        self._policy, self._explore = policy, explore
+        self._policy = policy
+        self._explore = explore
         model: Any = policy.model
         self._dtype = dtype_of(model)
         if self._dtype in HALF:
@@ -74,74 +77,85 @@ class StepGraph:
                 f"freeze: models with dtype {self._dtype} are not supported; use float32 or"
                 " float64."
             )
-        self._given = _tensors(given, self._dtype)
+        self._example = _tensors(given, self._dtype)
         self.rows = len(given["obs"])
-        leaves = {
-            f"{name}{i}": leaf
-            for name, value in self._given.items()
-            for i, leaf in enumerate(_leaves(value))
-        }
+        leaves: dict[str, Tensor] = {}
+        for name, value in self._example.items():
+            for i, leaf in enumerate(_leaves(value)):
+                leaves[f"{name}{i}"] = leaf
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            with _StepNoise(self.rows) as drawn:
-                self._act(self._given)
-            self._widths = drawn.widths
+            # The first step only counts the random numbers that it draws.
+            with _StepNoise(self.rows) as noise:
+                self._act(self._example)
+            self._widths = noise.widths
             if any(self._widths):
                 leaves["noise"] = torch.full((self.rows, sum(self._widths)), 0.5)
             weights = weights_of(policy)
             with _in_small_steps():
                 self._recording, self._outputs = record(self._step, leaves, weights)
-        self._inputs = {
-            name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()
-        }
-        self._obs, self._mask = self._inputs["obs0"], self._inputs.get("mask0", _NOTHING)
-        self._memory_in, self._views_in = (
-            [array for name, array in self._inputs.items() if name.startswith(role)]
-            for role in ("memory", "views")
-        )
+
+        #: The graph's inputs by name. The graph reads these arrays, and `run` writes into them.
+        self._inputs: dict[str, Array] = {}
+        for name, tensor in leaves.items():
+            self._inputs[name] = np.array(tensor.numpy(), order="C")
+        self._obs = self._inputs["obs0"]
+        self._mask = self._inputs.get("mask0", _NOTHING)
+        self._memory_in = self._inputs_of("memory")
+        self._views_in = self._inputs_of("views")
         #: Buffer for the random numbers of a step, and their number.
         self._noise = self._inputs.get("noise", _NOTHING).reshape(-1)
         self._count = self._noise.size
         #: Number of steps so far.
         self.steps = 0
-        size = sum(tensor.numel() for tensor in self._recording.used.values())
+        weight_count = sum(tensor.numel() for tensor in self._recording.used.values())
+        is_large = self.rows >= _LEAST_ROWS and weight_count >= _LEAST_WEIGHTS
         #: Whether the weights are constants of the session, so that new weights need a new session.
-        self.fixed = self._recording.convolves or (self.rows >= _ROWS and size >= _SIZE)
+        self.fixed = self._recording.convolves or is_large
         # A parameter may have been converted and still be the same object.
         self._forms = {name: _form(tensor) for name, tensor in self._recording.used.items()}
         #: Tensors from which the weights are read.
         self._weights: dict[str, Array] = {}
         self.refresh(weights)
 
+    def _inputs_of(self, role: str) -> list[Array]:
+        return [array for name, array in self._inputs.items() if name.startswith(role)]
+
     def refresh(self, weights: Mapping[str, Tensor]) -> bool:
         """Use different weights from now on; return whether that is possible."""
-        used = self._recording.used
-        now: dict[str, Any] = {name: weights.get(name.removesuffix(TURNED)) for name in used}
-        if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
-            return False
-        arrays = {
-            name: array_of(now[name]).T if name.endswith(TURNED) else array_of(now[name])
-            for name in used
-        }
+        arrays: dict[str, Array] = {}
+        for name in self._recording.used:
+            tensor = weights.get(name.removesuffix(TURNED))
+            if tensor is None or _form(tensor) != self._forms[name]:
+                return False
+            array = array_of(tensor)
+            arrays[name] = array.T if name.endswith(TURNED) else array
         if self._weights and not self.fixed:
+            # The session reads this memory.
             for name, array in arrays.items():
                 self._weights[name][...] = array
             return True
         self._weights = {name: np.array(array, order="C") for name, array in arrays.items()}
-        model = self._recording.graph.model(self._outputs, self._weights if self.fixed else None)
-        inputs = self._inputs if self.fixed else {**self._inputs, **self._weights}
+        self._bind()
+        return True
+
+    def _bind(self) -> None:
+        """Create the session, and keep its output arrays."""
+        if self.fixed:
+            model = self._recording.graph.model(self._outputs, fixed=self._weights)
+            inputs = self._inputs
+        else:
+            model = self._recording.graph.model(self._outputs)
+            inputs = {**self._inputs, **self._weights}
         forms = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
         self._bound = inputs  # the session reads their memory
         self._run, outputs = bind_graph(model, inputs, forms)
-        self._raw, self._logp, self._dist_inputs = (
-            outputs["raw_action"],
-            outputs["logp"],
-            outputs["dist_inputs"],
-        )
+        self._raw = outputs["raw_action"]
+        self._logp = outputs["logp"]
+        self._dist_inputs = outputs["dist_inputs"]
         self._value = outputs.get("value")
-        self._memory = [
-            outputs[f"memory_{i}"] for i in range(len(outputs)) if f"memory_{i}" in outputs
-        ]
-        return True
+        self._memory: list[Array] = []
+        while f"memory_{len(self._memory)}" in outputs:
+            self._memory.append(outputs[f"memory_{len(self._memory)}"])
 
     def run(
         self,
@@ -169,7 +183,7 @@ class StepGraph:
             self._logp.copy(),
             None if value is None else value.copy(),
             self._dist_inputs.copy(),
-            tuple([part.copy() for part in self._memory]) if self._memory else (),
+            tuple([part.copy() for part in self._memory]),
         )
 
     def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -188,14 +202,14 @@ class StepGraph:
         )
 
     def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
-        with _StepNoise(self.rows, leaves.pop("noise", None), self._widths):
-            rest = iter(leaves.values())  # in the order of `_leaves`
-            return self._act(
-                {
-                    name: map_tensors(value, lambda _: next(rest))
-                    for name, value in self._given.items()
-                }
-            )
+        """Act on inputs that are given leaf by leaf, in the order of `_leaves`."""
+        noise = leaves.pop("noise", None)
+        remaining = iter(leaves.values())
+        given = {}
+        for name, value in self._example.items():
+            given[name] = map_tensors(value, lambda _: next(remaining))
+        with _StepNoise(self.rows, noise, self._widths):
+            return self._act(given)
 
     def _act(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
         model: Any = self._policy.model
@@ -208,10 +222,10 @@ class StepGraph:
         outputs = {"raw_action": flatten_rows(sample), "logp": logp, "dist_inputs": dist_inputs}
         if value is not None:
             outputs["value"] = value
-        return outputs | {
-            f"memory_{i}": to_float32_at_least(part)
-            for i, part in enumerate(new_states if states else ())
-        }
+        if states:
+            for i, part in enumerate(new_states):
+                outputs[f"memory_{i}"] = to_float32_at_least(part)
+        return outputs
 
 
 @contextmanager
@@ -236,8 +250,8 @@ def weights_of(policy: Policy) -> dict[str, Tensor]:
     return {f"w{i}": tensor for i, tensor in enumerate(tensors)}
 
 
-def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
-    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.device.type)
+def _form(tensor: Tensor) -> tuple[torch.dtype, torch.Size, str]:
+    return tensor.dtype, tensor.shape, tensor.device.type
 
 
 def _tensors(given: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
