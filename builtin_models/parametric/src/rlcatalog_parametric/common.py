@@ -97,7 +97,7 @@ class ParametricHead(ModelV2):
             output = self._products(embeddings, output)
         if allowed is not None:
             assert self.action_dist is not None, "the catalog passes one to every head"
-            output = self.action_dist.masked(output, allowed)  # type: ignore[attr-defined]
+            output = self.action_dist.masked(output, allowed)
         return output, new_state
 
     def value_function(self) -> Any:

@@ -481,12 +481,14 @@ class Actor:
                 f"{self._where}: the file cannot contain its {name}, whose kind comes from a"
                 f" plugin; pass {name}= to Actor."
             )
+        space: Space[Any]
         try:
-            return space_from_json(plain_spaces[name])
+            space = space_from_json(plain_spaces[name])
         except Exception as error:  # Gymnasium's spaces may raise any error
             raise SavedPolicyError(
                 f"{self._where}: its {name} cannot be read: {error}; pass {name}= to Actor."
             ) from error
+        return space
 
 
 class ActorStepper(Stepper):

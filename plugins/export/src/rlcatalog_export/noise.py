@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Tensor
 
 #: Number of proposals in Marsaglia and Tsang's method for a Gamma distribution; each is rejected
 #: with a probability below 1/20.
@@ -38,7 +39,7 @@ class Noise:
     math: ClassVar[Any]
 
     def __init__(
-        self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None
+        self, rows: Any, uniforms: Tensor | None = None, widths: Sequence[int] | None = None
     ) -> None:
         super().__init__()
         self.rows = rows
@@ -51,13 +52,13 @@ class Noise:
         """Return a shape as a tuple of integers."""
         return tuple(shape)
 
-    def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
+    def numbers(self, columns: Tensor, shape: Sequence[Any] | Tensor, dtype: Any) -> Any:
         """Return the next columns of the noise, excluding 0 and 1, with the given
         shape and dtype.
         """
         raise NotImplementedError
 
-    def uniform(self, shape: Any, dtype: Any) -> Any:
+    def uniform(self, shape: Sequence[Any] | Tensor, dtype: Any) -> Any:
         """Return new uniform numbers from the open interval (0, 1)."""
         if self.known_widths is None:
             width = self._width_of(shape)
@@ -67,12 +68,12 @@ class Noise:
         start = sum(self.widths)
         self.widths.append(width)
         if self.uniforms is None:
-            columns = self._generator.random((self.rows, width), np.float32)
+            columns: Any = self._generator.random((self.rows, width), np.float32)
         else:
             columns = self.uniforms[:, start : start + width]
         return self.numbers(columns, shape, dtype)
 
-    def _width_of(self, shape: Sequence[int]) -> int:
+    def _width_of(self, shape: Any) -> int:
         """Return how many numbers of a draw belong to each row."""
         sizes = tuple(int(n) for n in shape)
         count = math.prod(sizes)
@@ -84,7 +85,7 @@ class Noise:
         width: int = count // self.rows
         return width
 
-    def normal(self, shape: Any, dtype: Any) -> Any:
+    def normal(self, shape: Sequence[Any] | Tensor, dtype: Any) -> Any:
         """Return standard normal numbers by the Box-Muller method, two for each pair of uniform
         numbers.
         """
@@ -103,7 +104,7 @@ class Noise:
         # For an odd count, the last pair has one number too many.
         return m.reshape(numbers[..., :last], shape)
 
-    def gamma(self, concentration: Any) -> Any:
+    def gamma(self, concentration: Tensor) -> Any:
         """Return Gamma-distributed numbers by Marsaglia and Tsang's method, as the first accepted
         proposal of a few.
         """

@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog_export.noise import LEAST, MOST, Noise
 from rlcatalog_tf import tf
+
+
+def _first(is_chosen: Tensor, x: Tensor) -> Any:
+    """Return the first chosen value along the last axis, or the first value if none is chosen."""
+    place = tf.argmax(tf.cast(is_chosen, tf.int32), axis=-1)[..., None]
+    return tf.gather(x, place, batch_dims=x.shape.rank - 1)[..., 0]
 
 
 class TFNoise(Noise):
@@ -24,24 +31,27 @@ class TFNoise(Noise):
         reshape=tf.reshape,
         shape=tf.shape,
         at_least=tf.maximum,
-        first=lambda taken, x: tf.gather(
-            x, tf.argmax(tf.cast(taken, tf.int32), axis=-1)[..., None], batch_dims=x.shape.rank - 1
-        )[..., 0],
+        first=_first,
     )
 
     def sizes(self, shape: Any) -> Sequence[Any]:
         """Return a shape as a sequence of sizes."""
-        return tf.unstack(shape) if tf.is_tensor(shape) else list(shape)
+        if tf.is_tensor(shape):
+            return tf.unstack(shape)  # type: ignore[no-any-return]
+        return list(shape)
 
-    def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
+    def numbers(self, columns: Tensor, shape: Sequence[Any] | Tensor, dtype: Any) -> Any:
         """Return the next columns of the noise, excluding 0 and 1, with the given
         shape and dtype.
         """
-        return tf.cast(tf.reshape(tf.clip_by_value(columns, LEAST, MOST), shape), dtype)
+        inside = tf.clip_by_value(columns, LEAST, MOST)
+        return tf.cast(tf.reshape(inside, shape), dtype)
 
-    def categorical(self, logits: Any) -> Any:
+    def categorical(self, logits: Tensor) -> Any:
         """Return an index for each row, int64 `[B, 1]`: the argmin of exponential variables with
         these rates.
         """
-        clocks = tf.math.log(-tf.math.log(self.uniform(tf.shape(logits), logits.dtype)))
-        return tf.argmax(logits - clocks, axis=1)[:, None]
+        uniform = self.uniform(tf.shape(logits), logits.dtype)
+        log_times = tf.math.log(-tf.math.log(uniform))
+        # The first to ring has the least time over its rate.
+        return tf.argmax(logits - log_times, axis=1)[:, None]

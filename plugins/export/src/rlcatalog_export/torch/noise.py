@@ -86,7 +86,7 @@ class TorchNoise(Noise, TorchFunctionMode):
             raise NotServedError(f"export: {func.__name__}() cannot sample from given noise.")
         return func(*args, **kwargs)
 
-    def numbers(self, columns: Any, shape: Any, dtype: Any) -> Tensor:
+    def numbers(self, columns: Any, shape: Any, dtype: torch.dtype) -> Tensor:
         """Return the next columns of the noise, excluding 0 and 1, with the given
         shape and dtype.
         """
@@ -113,7 +113,7 @@ def _rand(
     size: Any = None,
     dtype: torch.dtype | None = None,
     **_: Any,
-) -> Tensor:
+) -> Any:
     return noise.uniform(_size_of(args, size), dtype or torch.get_default_dtype())
 
 
@@ -123,25 +123,21 @@ def _randn(
     size: Any = None,
     dtype: torch.dtype | None = None,
     **_: Any,
-) -> Tensor:
+) -> Any:
     return noise.normal(_size_of(args, size), dtype or torch.get_default_dtype())
 
 
-def _rand_like(
-    noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any
-) -> Tensor:
+def _rand_like(noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
     return noise.uniform(x.shape, dtype or x.dtype)
 
 
-def _randn_like(
-    noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any
-) -> Tensor:
+def _randn_like(noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
     return noise.normal(x.shape, dtype or x.dtype)
 
 
 def _uniform_(
     noise: TorchNoise, x: Tensor, low: float = 0.0, high: float = 1.0, **options: Any
-) -> Tensor:
+) -> Any:
     # PyTorch's names of the bounds; "from" is a keyword of Python.
     low = options.get("from", low)
     high = options.get("to", high)
@@ -151,20 +147,20 @@ def _uniform_(
     return x.copy_(numbers)
 
 
-def _normal_(noise: TorchNoise, x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
+def _normal_(noise: TorchNoise, x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Any:
     return x.copy_(noise.normal(x.shape, x.dtype) * std + mean)
 
 
-def _exponential_(noise: TorchNoise, x: Tensor, lambd: float = 1.0, **_: Any) -> Tensor:
+def _exponential_(noise: TorchNoise, x: Tensor, lambd: float = 1.0, **_: Any) -> Any:
     return x.copy_(-noise.uniform(x.shape, x.dtype).log() / lambd)
 
 
-def _bernoulli_(noise: TorchNoise, x: Tensor, p: Tensor | float = 0.5, **_: Any) -> Tensor:
+def _bernoulli_(noise: TorchNoise, x: Tensor, p: Tensor | float = 0.5, **_: Any) -> Any:
     is_one = noise.uniform(x.shape, torch.float32) < p
     return x.copy_(is_one.to(x.dtype))
 
 
-def _bernoulli(noise: TorchNoise, x: Tensor, p: Tensor | float | None = None, **_: Any) -> Tensor:
+def _bernoulli(noise: TorchNoise, x: Tensor, p: Tensor | float | None = None, **_: Any) -> Any:
     probability = x if p is None else p
     is_one = noise.uniform(x.shape, x.dtype) < probability
     return is_one.to(x.dtype)
@@ -176,7 +172,7 @@ def _normal(
     std: Tensor | float = 1.0,
     size: Sequence[int] | None = None,
     **_: Any,
-) -> Tensor:
+) -> Any:
     tensors: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
     if size is not None or not tensors:
         numbers = noise.normal(tuple(size or ()), torch.get_default_dtype())
@@ -188,7 +184,7 @@ def _normal(
 
 def _multinomial(
     noise: TorchNoise, probs: Tensor, count: int, replacement: bool = False, **_: Any
-) -> Tensor:
+) -> Any:
     if count > 1 and not replacement:
         raise NotServedError(
             "export: torch.multinomial() of several values needs replacement=True to be exported."
@@ -199,11 +195,11 @@ def _multinomial(
     return clocks.argmin(dim=-1)
 
 
-def _standard_gamma(noise: TorchNoise, concentration: Tensor, generator: Any = None) -> Tensor:
+def _standard_gamma(noise: TorchNoise, concentration: Tensor, generator: Any = None) -> Any:
     return noise.gamma(concentration)
 
 
-def _dirichlet(noise: TorchNoise, concentration: Tensor, generator: Any = None) -> Tensor:
+def _dirichlet(noise: TorchNoise, concentration: Tensor, generator: Any = None) -> Any:
     numbers: Tensor = noise.gamma(concentration)
     return numbers / numbers.sum(-1, keepdim=True)
 
