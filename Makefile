@@ -80,6 +80,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, hom
 	$(BIN)/mypy
 	MYPYPATH=plugins/example/src $(BIN)/mypy -p example_compass  # the plugin of the guide, as an outsider checks it
 	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python tools/plain_code.py
 	$(BIN)/python tools/public_index.py --check
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/mask_table.py --check

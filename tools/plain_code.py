@@ -14,28 +14,14 @@ import argparse
 import ast
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 EXCEPTIONS = ROOT / "tools" / "plain_code.toml"
 
-#: Rule → what to write instead.
-RULES = {
-    "nested-conditional": "a conditional expression inside another one: write `if` statements",
-    "packed-f-string": "a conditional or an f-string inside an f-string: name it before",
-    "product-as-if": "a text or list times a condition: write an `if` statement",
-    "boolean-as-if": "`and` or `or` in place of `if`: write an `if` statement",
-    "walrus": "a walrus that is not the whole test of an `if` or `while`: assign before",
-    "tuple-assignment": "several values assigned at once: write a line for each",
-    "kept-lambda": "a lambda that is stored or returned: define a function",
-    "bare-argument": "a bare {}, None, True or False as a positional argument: use its keyword",
-    "asked-attribute": "getattr or hasattr without a comment that says whose object it is",
-}
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_Functions = Mapping[str, frozenset[str]]
 
 
 class Finding(NamedTuple):
@@ -117,55 +103,33 @@ def defined_names(tree: ast.AST) -> set[str]:
 
 def find(file: File) -> Iterator[Finding]:
     """Yield what breaks a rule in a file, in the order of its lines."""
-    findings = [
-        Finding(file.name, node.lineno, file.function_of(node), rule)
-        for node in ast.walk(file.tree)
-        for rule in _broken_rules(node, file)
-        if isinstance(node, ast.expr | ast.stmt)
-    ]
+    findings = []
+    for node in ast.walk(file.tree):
+        for name, rule in RULES.items():
+            if isinstance(node, rule.node) and rule.is_broken(node, file):
+                findings.append(Finding(file.name, node.lineno, file.function_of(node), name))
     yield from sorted(findings, key=lambda finding: finding.line)
 
 
-def _broken_rules(node: ast.AST, file: File) -> Iterator[str]:
-    match node:
-        case ast.IfExp():
-            if any(isinstance(child, ast.IfExp) for child in ast.walk(node) if child is not node):
-                yield "nested-conditional"
-        case ast.JoinedStr():
-            if _packs(node):
-                yield "packed-f-string"
-        case ast.BinOp(op=ast.Mult()):
-            if _is_text_or_list(node.left) and _is_condition(node.right):
-                yield "product-as-if"
-        case ast.Expr(value=ast.BoolOp()):
-            yield "boolean-as-if"
-        case ast.BoolOp(op=ast.Or()):
-            if isinstance(node.values[0], ast.BoolOp) and isinstance(node.values[-1], ast.Constant):
-                yield "boolean-as-if"
-        case ast.NamedExpr():
-            if not _is_test(node, file):
-                yield "walrus"
-        case ast.Assign(targets=[ast.Tuple() as target], value=ast.Tuple() as value):
-            if not _is_swap(target, value):
-                yield "tuple-assignment"
-        case ast.Lambda():
-            if _is_kept(node, file):
-                yield "kept-lambda"
-        case ast.Call():
-            if file.calls_ours(node) and any(map(_is_bare, node.args)):
-                yield "bare-argument"
-            is_question = isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr")
-            if is_question and _names_an_attribute(node) and not file.has_comment(node):
-                yield "asked-attribute"
+# --- the rules ------------------------------------------------------------------------------------
 
 
-def _packs(text: ast.JoinedStr) -> bool:
-    for field in text.values:
+def _contains_conditional(node: ast.IfExp, file: File) -> bool:
+    return any(isinstance(child, ast.IfExp) for child in ast.walk(node) if child is not node)
+
+
+def _packs_f_string(node: ast.JoinedStr, file: File) -> bool:
+    for field in node.values:
         if isinstance(field, ast.FormattedValue):
             inside = ast.walk(field.value)
-            if any(isinstance(node, ast.IfExp | ast.JoinedStr) for node in inside):
+            if any(isinstance(part, ast.IfExp | ast.JoinedStr) for part in inside):
                 return True
     return False
+
+
+def _multiplies_by_condition(node: ast.BinOp, file: File) -> bool:
+    is_product = isinstance(node.op, ast.Mult)
+    return is_product and _is_text_or_list(node.left) and _is_condition(node.right)
 
 
 def _is_text_or_list(node: ast.expr) -> bool:
@@ -181,21 +145,35 @@ def _is_condition(node: ast.expr) -> bool:
     return is_not or isinstance(node, ast.Compare | ast.BoolOp)
 
 
-def _is_test(walrus: ast.NamedExpr, file: File) -> bool:
-    """Return whether a walrus stands in the single condition of an `if` or `while`."""
+def _stands_for_if(node: ast.BoolOp, file: File) -> bool:
+    is_statement = isinstance(next(file.parents(node)), ast.Expr)
+    # `condition and value or other`
+    chooses = (
+        isinstance(node.op, ast.Or)
+        and isinstance(node.values[0], ast.BoolOp)
+        and isinstance(node.values[-1], ast.Constant)
+    )
+    return is_statement or chooses
+
+
+def _is_no_test(walrus: ast.NamedExpr, file: File) -> bool:
+    """Return whether a walrus stands elsewhere than in the one condition of an `if` or `while`."""
     inner: ast.AST = walrus
     for parent in file.parents(walrus):
         if isinstance(parent, ast.If | ast.While):
-            return inner is parent.test
+            return inner is not parent.test
         if isinstance(parent, ast.BoolOp | ast.stmt | ast.comprehension):
-            return False
+            return True
         inner = parent
-    return False
+    return True
 
 
-def _is_swap(target: ast.Tuple, value: ast.Tuple) -> bool:
-    names = sorted(map(ast.unparse, target.elts))
-    return names == sorted(map(ast.unparse, value.elts))
+def _assigns_several(node: ast.Assign, file: File) -> bool:
+    [target, *_] = node.targets
+    if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
+        return False
+    is_swap = sorted(map(ast.unparse, target.elts)) == sorted(map(ast.unparse, node.value.elts))
+    return not is_swap
 
 
 def _is_kept(function: ast.Lambda, file: File) -> bool:
@@ -206,14 +184,83 @@ def _is_kept(function: ast.Lambda, file: File) -> bool:
     return isinstance(parent, kept_by)
 
 
+def _passes_bare_value(call: ast.Call, file: File) -> bool:
+    return file.calls_ours(call) and any(map(_is_bare, call.args))
+
+
 def _is_bare(argument: ast.expr) -> bool:
     if isinstance(argument, ast.Constant):
         return argument.value is None or isinstance(argument.value, bool)
     return isinstance(argument, ast.Dict) and not argument.keys
 
 
-def _names_an_attribute(call: ast.Call) -> bool:
-    return len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+def _asks_without_reason(call: ast.Call, file: File) -> bool:
+    is_question = isinstance(call.func, ast.Name) and call.func.id in ("getattr", "hasattr")
+    names_attribute = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+    return is_question and names_attribute and not file.has_comment(call)
+
+
+class Rule(NamedTuple):
+    """A rule about one kind of node.
+
+    Attributes:
+        node: The kind of node.
+        is_broken: `is_broken(node, file)` returns whether a node breaks the rule.
+        advice: What is wrong, and what to write instead.
+    """
+
+    node: type[ast.expr] | type[ast.stmt]
+    is_broken: Callable[[Any, File], bool]
+    advice: str
+
+
+RULES = {
+    "nested-conditional": Rule(
+        ast.IfExp,
+        _contains_conditional,
+        "a conditional expression inside another one: write `if` statements",
+    ),
+    "packed-f-string": Rule(
+        ast.JoinedStr,
+        _packs_f_string,
+        "a conditional or an f-string inside an f-string: name it before",
+    ),
+    "product-as-if": Rule(
+        ast.BinOp,
+        _multiplies_by_condition,
+        "a text or list times a condition: write an `if` statement",
+    ),
+    "boolean-as-if": Rule(
+        ast.BoolOp,
+        _stands_for_if,
+        "`and` or `or` in place of `if`: write an `if` statement",
+    ),
+    "walrus": Rule(
+        ast.NamedExpr,
+        _is_no_test,
+        "a walrus that is not the whole test of an `if` or `while`: assign before",
+    ),
+    "tuple-assignment": Rule(
+        ast.Assign,
+        _assigns_several,
+        "several values assigned at once: write a line for each",
+    ),
+    "kept-lambda": Rule(
+        ast.Lambda,
+        _is_kept,
+        "a lambda that is stored or returned: define a function",
+    ),
+    "bare-argument": Rule(
+        ast.Call,
+        _passes_bare_value,
+        "a bare {}, None, True or False as a positional argument: use its keyword",
+    ),
+    "asked-attribute": Rule(
+        ast.Call,
+        _asks_without_reason,
+        "getattr or hasattr without a comment that says whose object it is",
+    ),
+}
 
 
 def read_exceptions() -> dict[tuple[str, str, str], str]:
@@ -266,7 +313,9 @@ def main() -> None:
             unused.discard(key)
             if key not in exceptions:
                 count += 1
-                print(f"{finding.file}:{finding.line}: {finding.rule}: {RULES[finding.rule]}")
+                print(
+                    f"{finding.file}:{finding.line}: {finding.rule}: {RULES[finding.rule].advice}"
+                )
     if not paths:
         for name, function, rule in sorted(unused):
             count += 1

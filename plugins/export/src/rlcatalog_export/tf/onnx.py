@@ -94,7 +94,7 @@ def _dtype_name(onnx_dtype: int) -> str:
 def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list[str]]:
     """Return a tf2onnx converter that replaces a node with a formula on its inputs."""
 
-    def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
+    def convert(graph: Any, node: Any, name: str, _: Any) -> None:
         nodes = _Nodes(graph, name)
         values = [Value(nodes, x, _dtype_name(graph.get_dtype(x))) for x in node.input]
         [output] = node.output
