@@ -36,7 +36,8 @@ def first_size(info: SpaceInfo, batch: Sized) -> int:
         column = column[first_key]
         node = node.children[0]
     if node.kind in ("tuple", "dict"):
-        return batch_size(info, batch)  # a Dict or Tuple without entries stands first
+        # The first entry is an empty Dict or Tuple, which has no length: look at all leaves.
+        return batch_size(info, batch)
     return len(column)
 
 
@@ -54,6 +55,7 @@ def batch_size(info: SpaceInfo, batch: Any) -> int:
 
 
 def _columns(info: SpaceInfo, batch: Any) -> Iterator[Any]:
+    """Yield the batched values of each leaf."""
     if info.is_composite:
         for child, column in zip(info.children, info.split(batch), strict=True):
             yield from _columns(child, column)
@@ -68,6 +70,7 @@ def rows(info: SpaceInfo, batch: Any) -> Iterator[Any]:
 
 
 def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
+    """Return observation number `i` of a batch."""
     if not info.is_composite:
         return batch[i]
     columns = zip(info.children, info.split(batch), strict=True)
@@ -108,9 +111,11 @@ def _stack_dicts(info: SpaceInfo, observations: list[Any]) -> dict[str, Any]:
 
 def _stack_tuples(info: SpaceInfo, observations: list[Any]) -> tuple[Any, ...]:
     for obs in observations:
-        if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
+        # A dict must not pass: `zip` below would take its keys for values.
+        if not isinstance(obs, tuple | list):
             raise TypeError(f"{type(obs).__name__} instead of a tuple")
     if not observations:
+        # `zip` would yield no columns; each child still needs an empty batch.
         return tuple(stack(child, []) for child in info.children)
     columns = zip(*observations, strict=True)
     return tuple(
@@ -124,7 +129,8 @@ def _stack_arrays(info: SpaceInfo, shape: tuple[int, ...], observations: list[An
     if shape == ():
         array = np.array(observations)
     else:
-        # Several times as fast as np.stack, which looks at each array's shape in Python.
+        # The first axes are joined here, and separated by the reshape below. This is several times
+        # as fast as np.stack, which looks at each array's shape in Python.
         _check_lengths(observations, shape[0])
         array = np.concatenate(observations)
     if array.shape[1:] != shape[1:]:
@@ -160,7 +166,7 @@ def is_unchanged(a: Any, b: Any) -> bool:
         compares_by_identity = type(a).__eq__ is object.__eq__  # type: ignore[comparison-overlap]
         if compares_by_identity:
             return True  # such an object never equals its copy
-        is_nan = a != a
+        is_nan = a != a  # only NaN differs from itself
         return is_nan or bool(a == b)
     # A user's object need not be comparable.
     except Exception:
@@ -176,4 +182,4 @@ def summary(value: Any) -> str:
         return text
     if isinstance(value, np.generic):
         return f"{value.item()!r} ({value.dtype})"
-    return f"{shown(value, 120)} ({type(value).__name__})"
+    return f"{shown(value, length=120)} ({type(value).__name__})"

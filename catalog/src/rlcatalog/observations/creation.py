@@ -38,15 +38,17 @@ def create_preprocessor(
         )
     try:
         with blame_part(part):
-            has_rllib_constructor = cls.__init__ is not Preprocessor.__init__
-            if has_rllib_constructor:
+            has_own_constructor = cls.__init__ is not Preprocessor.__init__
+            if has_own_constructor:
+                # As in RLlib, such a constructor takes only the space and the model config.
                 preprocessor = cls(info.space, dict(options))
             else:
                 preprocessor = cls(
                     info.space, options, check=check, info=info, find_child=find_child
                 )
     except ModelContractError as error:
-        if part.distribution and part.provider not in str(error):
+        is_provider_named = part.provider in str(error)
+        if part.distribution and not is_provider_named:
             error.args = (f"{part.title}: {error}",)
         raise
     # The constructor is a user's, and may not have called ours, which sets the size.
@@ -58,6 +60,7 @@ def create_preprocessor(
     if preprocessor.check_mode != check:
         preprocessor.set_check(check)
     preprocessor.part = part
+    # The conformance kit has tested the parts that the public index lists.
     preprocessor.is_watched = not part.is_indexed
     if preprocessor.is_watched:
         check_answers(preprocessor)

@@ -34,10 +34,10 @@ class Filter:
     part: Part | None = None
     #: Shape of one filtered observation, set by the catalog.
     shape: tuple[int, ...] | None = None
-    #: Whether it has been seen to leave its input unchanged.
-    _keeps_input = False
-    #: The preprocessor whose mode says when to check, set by the catalog.
-    _checks_like: Preprocessor | None = None
+    #: Whether an earlier check found that it leaves its input unchanged.
+    _is_input_safe = False
+    #: The preprocessor whose `check_mode` says when to check the filter, set by the catalog.
+    _source_of_check_mode: Preprocessor | None = None
 
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
         self.preprocessor = preprocessor
@@ -72,9 +72,10 @@ class Filter:
             ModelContractError: The filter breaks its contract; the message names the class and its
                 origin.
         """
-        checks_always = self._checks_like is not None and self._checks_like.check_mode == "always"
-        copy = None
-        if checks_always or not self._keeps_input:
+        source = self._source_of_check_mode
+        checks_always = source is not None and source.check_mode == "always"
+        copy = None  # made if this call checks that the filter leaves its input unchanged
+        if checks_always or not self._is_input_safe:
             copy = encoded.copy()
         with raised_as(lambda why: ModelContractError(f"{self.who} raised {why}"), CatalogError):
             output = self(encoded, update=update)
@@ -92,7 +93,7 @@ class Filter:
                 raise ModelContractError(
                     f"{self.who} modifies its observations; it must return new arrays."
                 )
-            self._keeps_input = True
+            self._is_input_safe = True
         return output
 
     def saved_state(self) -> dict[str, Array]:
@@ -151,8 +152,13 @@ def make_filter(
 ) -> Filter | None:
     """Create a part's filter; return None for an empty slot.
 
-    A filter does not change entries that a head claims: their paths are in its options, under
-    `"claimed"`.
+    Args:
+        part: The part, or None.
+        preprocessor: The preprocessor whose encoded observations are filtered.
+        options: The model config.
+        unclaimed: The part of the observation that a head leaves to the trunk; None without such a
+            head. The filter must not change the entries that the head claims: their paths are in
+            its options, under `"claimed"`.
 
     Raises:
         ModelContractError: The part does not create a filter.
@@ -165,7 +171,7 @@ def make_filter(
     if not isinstance(filter_, Filter):
         raise part.fault(f"its target must create a rlcatalog.Filter, found {shown(filter_)}.")
     filter_.part = part
-    filter_._checks_like = preprocessor
+    filter_._source_of_check_mode = preprocessor
     with blame_part(part, "processed_space"):
         filter_.shape = tuple(filter_.processed_space(preprocessor).shape)
     return filter_

@@ -32,10 +32,11 @@ def check_values(codec: Preprocessor, array: Array, expected: str, low: Array, h
         ObservationError: A value outside is not finite, or too large for the space's dtype.
         OutOfBoundsError: A value is outside; the message gives its place.
     """
+    # A fast check of the usual case; count_nonzero is faster than all().
     is_inside = (array >= low) & (array <= high)  # false for NaN
-    if np.count_nonzero(is_inside) == is_inside.size:  # faster than all()
+    if np.count_nonzero(is_inside) == is_inside.size:
         return
-    lowest, highest = widen(low, high)
+    lowest, highest = widen(low, high)  # allow for rounding
     is_inside = (array >= lowest) & (array <= highest)
     places_outside = np.argwhere(~is_inside)
     if not len(places_outside):
@@ -44,10 +45,11 @@ def check_values(codec: Preprocessor, array: Array, expected: str, low: Array, h
     at = ""
     if index:
         at = f" at [{', '.join(map(str, index))}]"
-    values = f"{expected}: values within [{low[index]}, {high[index]}]{at}"
+    expected_values = f"{expected}: values within [{low[index]}, {high[index]}]{at}"
+    # Both calls raise: an ObservationError, or an OutOfBoundsError if the values can be encoded.
     if not _can_encode(array[~is_inside], low.dtype):
-        codec.refuse(values, array[index])
-    codec.refuse_value(values, array[index])
+        codec.refuse(expected_values, array[index])
+    codec.refuse_value(expected_values, array[index])
 
 
 def _can_encode(values: Array, dtype: np.dtype[Any]) -> bool:

@@ -131,8 +131,8 @@ class Preprocessor:
         info: SpaceInfo | None = None,
         find_child: Callable[[SpaceInfo, Mapping[str, Any]], Preprocessor] | None = None,
     ) -> None:
-        #: Whether encoding a batch has been seen to leave the batch unchanged.
-        self._keeps_batches = False
+        #: Whether an earlier check found that encoding a batch leaves the batch unchanged.
+        self._is_batch_safe = False
         self._obs_space = obs_space
         self._options = dict(options or {})
         self._find_child = find_child
@@ -240,7 +240,7 @@ class Preprocessor:
             return
         expected = f"a value of {self.info.describe()}"
         if self.info.kind == "box":
-            # Values count, not whether they came as a list or as float64.
+            # `contains` also refuses another dtype, such as float64; only shape and values matter.
             array = np.asarray(obs)
             if array.dtype.kind in "biuf" and array.shape == self.info.shape:
                 space: Any = self._obs_space
@@ -284,7 +284,7 @@ class Preprocessor:
             self.check_shape(observation)
         out = zeros(self.size, _FLOAT32)
         self._write_or_explain(observation, out)
-        # Both hold only if every observation is checked: "first" needs no further check by now.
+        # Only in the mode "always": `check_shape` has just ended the checks of the mode "first".
         if was_unchecked and self._unchecked:
             check_bounds(self, out)
         if self._is_flat:
@@ -303,7 +303,7 @@ class Preprocessor:
         """
         if isinstance(batch, list):
             batch = self._stack(batch)
-        is_watching = self._unchecked or not self._keeps_batches
+        is_watching = self._unchecked or not self._is_batch_safe
         copy = None
         try:
             if is_watching:
@@ -339,7 +339,7 @@ class Preprocessor:
             raise ModelContractError(
                 f"{who} modifies its observations; it may only write into `out`."
             )
-        self._keeps_batches = True
+        self._is_batch_safe = True
 
     def write(self, observation: Any, array: Array, offset: int) -> None:
         """Encode one observation into `array[offset:offset + size]`."""
@@ -355,7 +355,8 @@ class Preprocessor:
             self.check(observation)
         except OutOfBoundsError as error:
             self._report_bounds(error)
-        # A codec in RLlib's form may call this method from its transform, which check_slice runs.
+        # `check_slice` runs the codec's transform, which in RLlib's style calls this method again;
+        # that call must not check.
         self._unchecked = False
         check_slice(self, observation)
         self._unchecked = self.check_mode == "always"
@@ -513,7 +514,7 @@ class Preprocessor:
         except CatalogError:
             raise
         except (Exception, SystemExit) as error_of_check:
-            error = error_of_check
+            error = error_of_check  # a user's observation may break the check as well
         raise ObservationError(
             f"{self.info.path}: {summary(obs)} cannot be encoded: {self._who_raised(error)} raised"
             f" {reason(error)}"

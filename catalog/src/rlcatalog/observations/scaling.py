@@ -51,14 +51,16 @@ def scaling_of(space: Space, config: Mapping[str, Any]) -> Scaling | None:
         space: The space of encoded observations that the net is built with.
         config: The model config; `scale_integers=False` disables the rule.
     """
-    if not read_config(config, KernelConfig).scale_integers or not _has_bounds(space):
+    is_enabled = read_config(config, KernelConfig).scale_integers
+    if not is_enabled or not _has_bounds(space):
         return None
     ranges = _integer_ranges(space)
     if not ranges.any():
         return None  # there are no integers
     low, high = _float64_bounds_of(space)
     offset, factor = scale_between(low, high, ranges)
-    if not offset.any() and (factor == 1).all():
+    changes_nothing = not offset.any() and (factor == 1).all()
+    if changes_nothing:
         return None
     shape = space.shape or ()
     return Scaling(_shorten(offset, shape), _shorten(factor, shape))
@@ -75,15 +77,17 @@ def scale_between(low: Array, high: Array, ranges: Array) -> tuple[Array, Array]
     """
     is_candidate = (ranges > 0) & np.isfinite(low) & np.isfinite(high)
     width = np.subtract(high, low, out=np.full(low.shape, np.inf), where=is_candidate)
-    is_scaled = (width <= ranges) & ((low < -1) | (high > 1))
+    is_beyond_unit = (low < -1) | (high > 1)
+    is_scaled = is_beyond_unit & (width <= ranges)
     lowest = low[is_scaled]
     width = width[is_scaled]
-    is_signed = lowest < 0
+    is_signed = lowest < 0  # mapped to [-1, 1], others to [0, 1]
     offset = np.zeros(low.shape)
     factor = np.ones(low.shape)
     offset[is_scaled] = np.where(is_signed, lowest + width / 2, lowest)
-    # A constant becomes 0, whatever the factor.
-    factor[is_scaled] = np.where(is_signed, 2.0, 1.0) / np.where(width > 0, width, 1.0)
+    width_of_target = np.where(is_signed, 2.0, 1.0)
+    # A constant has the width 0; it becomes 0 with any factor.
+    factor[is_scaled] = width_of_target / np.where(width > 0, width, 1.0)
     return offset, factor
 
 
@@ -110,6 +114,7 @@ def describe_scalings(space: Space, leaves: Sequence[Leaf]) -> list[str]:
 
 
 def _describe_scaling(low: Array, high: Array, ranges: Array) -> str:
+    """Return the text of `describe_scalings` for one leaf's numbers; see `scale_between`."""
     is_beyond = (ranges > 0) & ((low < -1) | (high > 1))
     if not is_beyond.any():
         return ""
@@ -151,7 +156,8 @@ def _integer_ranges(space: Space) -> Array:
     """Return `Preprocessor.integer_ranges` for an encoded space, without what a filter changes."""
     codec = preprocessor_of(space)
     if codec is None or not codec.structured:
-        # A filter, or a preprocessor that computes other numbers, returns floats.
+        # There is no encoding to ask, so the space's own dtype decides. A filter, or a preprocessor
+        # that computes other numbers, returns floats.
         return np.full(math.prod(space.shape or ()), largest_range(SpaceInfo.read(space)))
     low, high = bounds_of(space)
     encoded_low, encoded_high = codec.bounds()

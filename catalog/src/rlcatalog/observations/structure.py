@@ -21,8 +21,8 @@ def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     preprocessor = getattr(obs_space, "preprocessor", None)
     # RLlib's encoded spaces have this one.
     if preprocessor is None and hasattr(obs_space, "original_space"):
-        # The space comes from elsewhere, such as another process: the default catalog knows its
-        # encoding.
+        # The space comes from elsewhere, such as another process, without our attribute. The
+        # default catalog finds the same preprocessor for its original space.
         preprocessor = rlcatalog.default_catalog().preprocessor_for(
             obs_space.original_space, {}, check="never"
         )

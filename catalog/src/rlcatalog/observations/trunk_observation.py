@@ -60,7 +60,7 @@ class TrunkObservation:
                 " state."
             )
         if len(children) == 1:
-            self.preprocessor = children[0]
+            self.preprocessor = children[0]  # a single entry is passed without the Dict
         else:
             remaining_space = reduce(SpaceInfo.without, claimed, whole)
             self.preprocessor = preprocessor.child(remaining_space)
@@ -99,7 +99,8 @@ class TrunkObservation:
         encoded_low, encoded_high = self.preprocessor.bounds()
         is_unfiltered = np.array_equal(low, encoded_low) and np.array_equal(high, encoded_high)
         if is_unfiltered:
-            # In its own dtype, so that byte images are recognised.
+            # This space has the dtype by which a net recognises byte images; `processed_space`
+            # returns float32.
             return self.preprocessor.observation_space
         return self.preprocessor.processed_space(low, high)
 

@@ -31,7 +31,8 @@ def check_answers(codec: Preprocessor) -> None:
         ModelContractError: A method returns the wrong kind of result.
     """
     if codec.children:
-        return  # its results come from these arrays
+        return  # made from the declarations of its children, which are checked themselves
+    # Both writers and the leaves are asked for the slice that starts at 0.
     write = _answer_of(codec, "writer", codec.writer, 0)
     if not callable(write):
         raise _wrong_answer(codec, "writer", "a function (observation, out)", write)
@@ -39,7 +40,7 @@ def check_answers(codec: Preprocessor) -> None:
     if not callable(write_batch):
         raise _wrong_answer(codec, "batch_writer", "a function (batch, out)", write_batch)
     leaves = _answer_of(codec, "leaves", codec.leaves, 0)
-    # A plugin's method may return anything.
+    # A plugin's method may return anything; what has the attribute `numeric` is taken for a Leaf.
     if not isinstance(leaves, list | tuple) or not all(hasattr(leaf, "numeric") for leaf in leaves):
         raise _wrong_answer(codec, "leaves", "a list of Leaf", leaves)
     bounds = _answer_of(codec, "bounds", codec.bounds)
@@ -113,9 +114,10 @@ def _check_writer(codec: Preprocessor, obs: Any, *, is_batch: bool) -> bool:
     Raises:
         ModelContractError: See `check_slice`.
     """
-    # Start of its slice in a longer array, with equal space before and after it.
+    # There is more space before the slice than it has values: if a writer ignores `start` and
+    # writes at 0, it writes only outside of its slice.
     start = codec.size + 8
-    length = codec.size + 2 * start
+    length = start + codec.size + start
     if is_batch:
         method = "batch_writer"
         write = codec.batch_writer(start)
@@ -181,7 +183,7 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
     is_outside = (encoded < lowest) | (encoded > highest)
     if not is_outside.any():
         return
-    at = int(np.argwhere(is_outside)[0, -1])
+    at = int(np.argwhere(is_outside)[0, -1])  # the last axis is the position
     paths = [leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop]
     path = paths[0] if paths else codec.info.path
     codecs_at_path = [part for part in codec.codecs() if part.info.path == path]
