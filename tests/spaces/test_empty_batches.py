@@ -238,7 +238,7 @@ def test_evaluate_accepts_an_empty_batch(batches):
         "dist_inputs": step.dist_inputs,
         "mask": policy.action_mask(batches.empty_obs),
     }
-    if policy.views.training:
+    if policy.views.training_repeats:
         batch["views"] = step.state.seen  # the past steps that the model reads
     if policy.memory:
         batch["seq_lens"] = np.zeros(0, np.int32)

@@ -193,7 +193,7 @@ def make_catalog_of(fault: Fault, monkeypatch: Any, folder: Any) -> Catalog:
 def forget_loaded_parts() -> None:
     """Forget what the process knows of frameworks and codecs of earlier tests."""
     sys.modules["rlcatalog.frameworks.table"]._load.cache_clear()
-    sys.modules["rlcatalog.frameworks.ops"]._OF_CLASS.clear()
+    sys.modules["rlcatalog.frameworks.ops"]._OPS_BY_CLASS.clear()
     sys.modules["rlcatalog.spaces.action_codecs"]._load.cache_clear()
 
 

@@ -7,7 +7,7 @@ from .choice.explanation import Section as Section, outline as outline
 from .choice.sheet import Sheet as Sheet
 from .config.key_table import Key as Key
 from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
-from .models.construction import refusal as refusal
+from .models.construction import signature_if_refused as signature_if_refused
 from .models.model import name_method as name_method
 from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import is_unchanged as is_unchanged, stack as stack

@@ -73,7 +73,7 @@ past_views = pytest.mark.parametrize(
 def test_view_into_the_past_is_served_while_acting(column, shift):
     views = make_views(x=ViewRequirement(column, shift=shift))
 
-    assert views.acting == ("x",)
+    assert views.acting_names == ("x",)
     assert views.ahead == []
 
 
@@ -81,7 +81,7 @@ def test_view_into_the_past_is_served_while_acting(column, shift):
 def test_view_into_the_past_may_be_for_training_alone(column, shift):
     views = make_views(x=training_view(column, shift=shift))
 
-    assert views.acting == ()
+    assert views.acting_names == ()
     assert views.ahead == []
 
 
@@ -108,7 +108,7 @@ def test_view_into_the_future_is_served_in_training(column, shift):
     views = make_views(x=training_view(column, shift=shift))
 
     assert [view.name for view in views.ahead] == ["x"]
-    assert views.acting == ()
+    assert views.acting_names == ()
 
 
 @future_views
@@ -123,7 +123,7 @@ def test_view_of_an_added_column_is_served_in_training():
     views = make_views(x=training_view("added_by_a_loop"))
 
     assert [view.name for view in views.ahead] == ["x"]
-    assert views.acting == ()
+    assert views.acting_names == ()
 
 
 @pytest.mark.parametrize("shift", [0, -1])
@@ -171,7 +171,7 @@ def test_other_uses_of_the_observation_are_views(name, requirement):
     views = make_views(**{name: requirement})
 
     assert views
-    assert views.acting == (name,)
+    assert views.acting_names == (name,)
 
 
 def test_views_are_grouped_by_when_the_model_sees_them():
@@ -182,9 +182,9 @@ def test_views_are_grouped_by_when_the_model_sees_them():
         future=training_view("obs", shift=1, batch_repeat_value=2),
     )
 
-    assert views.acting == ("for_acting", "for_both")
+    assert views.acting_names == ("for_acting", "for_both")
     # The numbers are those of batch_repeat_value, which is 1 by default.
-    assert views.training == {"for_training": 3, "for_both": 1, "future": 2}
+    assert views.training_repeats == {"for_training": 3, "for_both": 1, "future": 2}
 
 
 def test_see_returns_all_views_except_those_of_the_future():

@@ -86,7 +86,7 @@ def test_model_without_an_initial_state_has_no_memory():
 
     assert not memory
     assert memory.start(3) == ()
-    assert memory.begin(3) == ()
+    assert memory.start_past(3) == ()
     assert memory.after((), ()) == ((), ())
 
 
@@ -117,7 +117,7 @@ def test_views_begin_with_the_initial_state_or_zeros(memory_of_four_parts):
 
 def test_memory_starts_with_a_row_for_each_episode(memory_of_four_parts):
     memory = memory_of_four_parts.start(4)
-    past = memory_of_four_parts.begin(4)
+    past = memory_of_four_parts.start_past(4)
 
     assert [part.shape for part in memory] == [(4, 1), (4, 2, 2), (4, 2, 1, 2), (4,)]
     assert [part.shape for part in past] == [(4, 3, 2), (4, 2)]
@@ -129,7 +129,7 @@ def test_parts_of_a_memory_are_kept_apart():
         state_in_1=state_view(1, shift=[-3, -1], shape=(1,)),
     )
     state = memory.start(1)
-    past = memory.begin(1)
+    past = memory.start_past(1)
 
     for t in (1, 2, 3, 4):
         returned = [np.float32([[t]]), np.float32([[10 * t]])]
@@ -174,7 +174,7 @@ def test_forward_must_return_as_many_states_as_there_are(returned):
 def test_forward_must_return_states_of_the_same_shape(views, shape):
     memory = make_memory([np.zeros(2)], **views)
     state = memory.start(2)
-    past = memory.begin(2)
+    past = memory.start_past(2)
 
     with pytest.raises(ModelContractError, match=r"same shapes, \[\(2, 2\)\], a row") as caught:
         memory.after(state, [np.zeros(shape)], past)

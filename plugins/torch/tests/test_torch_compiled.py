@@ -93,7 +93,7 @@ def make_arguments(policy, name, rows):
     if state is None:
         return (to_tensors(inputs),)
     views = policy.views.see(state.history, encoded)
-    for view in policy.views.acting:
+    for view in policy.views.acting_names:
         inputs[view] = views[view]
     memory = list(to_tensors(tuple(state.memory)))
     if not memory:

@@ -354,7 +354,7 @@ class CompositeDistribution(ActionDistribution):
         """
         entropies = []
         for dist in self.groups:
-            entropy, _ = entropy_of(dist, flat=lambda sample: sample)
+            entropy, _ = entropy_of(dist, to_stored_form=lambda sample: sample)
             entropies.append(entropy)
         return self.ops.total(entropies)
 

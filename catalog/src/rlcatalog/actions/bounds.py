@@ -93,7 +93,7 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
         high = np.array(action.high, np.float32).reshape(-1)
     is_usable = _has_numbers_between(low, high)
     if not is_usable.all():
-        where = int(np.argmin(is_usable))
+        where = int(np.argmin(is_usable))  # the first unusable dimension of the flat bounds
         index = [int(i) for i in np.unravel_index(where, action.shape or (1,))]
         raise UnsupportedSpaceError(
             f"{action.path}: {name} needs finite bounds with low < high (as float32) in every"
@@ -128,6 +128,7 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
     below = _as_float32(low)
     above = _as_float32(high)
     sizes = [below.size, above.size]
+    # One number holds for every value of the action.
     if not set(sizes) <= {1, size}:
         raise ConfigError(f"low and high must be numbers or have {size} values; found {sizes}.")
     below = np.broadcast_to(below, (size,)).copy()
@@ -138,8 +139,9 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
             f" high={above.tolist()}."
         )
     width = above - below
-    is_rounded_up = below + width > above
-    width = np.where(is_rounded_up, np.nextafter(width, np.float32(0)), width)
+    # The width may have been rounded up; the next smaller number keeps `low + width` within `high`.
+    is_too_wide = below + width > above
+    width = np.where(is_too_wide, np.nextafter(width, np.float32(0)), width)
     log_width = np.log(above.astype(np.float64) - below)
     lowest, highest = _numbers_beside_bounds(below, above)
     return Interval(

@@ -125,9 +125,9 @@ class ActionCodec:
             ActionError: The values are not numbers, or a row does not contain `width` of them.
         """
         columns = parts_of(raw)
-        # A list of numbers is one raw action; a list of arrays contains columns.
+        # A list of numbers is one raw action; a list of arrays with axes contains columns.
         if columns and all(hasattr(part, "shape") and len(part.shape) for part in columns):
-            rows = self._side_by_side([self._rows(part, 1) for part in columns])
+            rows = self._side_by_side([self._rows(part, width=1) for part in columns])
         else:
             rows = self._rows(raw, self.width)
         if rows.shape[1] != self.width:
@@ -153,6 +153,7 @@ class ActionCodec:
         if array.dtype.kind not in "biuf":
             raise self._no_raw_actions(f"dtype {array.dtype}")
         if array.ndim >= 2:
+            # Not reshape(len(array), -1), which fails without rows.
             return array.reshape(len(array), math.prod(array.shape[1:]))
         if width == 1:
             return array.reshape(-1, 1)
@@ -172,7 +173,7 @@ class ActionCodec:
         dtypes = [raw.dtype for raw in raws]
         float_dtypes = [dtype for dtype in dtypes if dtype.kind == "f"]
         if float_dtypes:
-            # It represents all integers that are allowed next to floats.
+            # Integers keep their value: `action_codec` refuses larger ones next to floats.
             dtype = np.result_type(*float_dtypes)
         elif np.uint64 in dtypes:
             dtype = np.dtype(np.uint64)
@@ -201,21 +202,22 @@ class ActionCodec:
             ActionError: The argument is not a batch of actions of the space.
             NotServedError: The codec has no inverse. All of rlcatalog's codecs have one.
         """
-        array = self._given(action)
+        array = self._to_numbers(action)
         return array.reshape(len(array), self.width)
 
     def leaf_actions(self, action: Actions) -> Iterator[tuple[ActionCodec, Any]]:
         """Yield each leaf's codec with the environment actions for that leaf, from a batch."""
         yield self, action
 
-    def _given(self, action: Actions) -> Array:
+    def _to_numbers(self, action: Actions) -> Array:
         """Return a batch of environment actions as an array of numbers, `[B, *shape]`.
 
         Raises:
             ActionError: The argument is not a batch of actions.
         """
         shape = self.info.shape
-        expected = f"numbers of shape [{', '.join(map(str, ('B', *(shape or ()))))}]"
+        axes = ["B", *map(str, shape or ())]
+        expected = f"numbers of shape [{', '.join(axes)}]"
         try:
             array = np.asarray(action)
         except (TypeError, ValueError):  # lists of different lengths
@@ -224,7 +226,8 @@ class ActionCodec:
             raise self._no_action(expected, f"dtype {array.dtype}")
         if array.shape == (0,):  # an empty batch
             array = array.reshape(0, *(shape or ()))
-        if not array.ndim or (shape is not None and array.shape[1:] != shape):
+        has_wrong_shape = shape is not None and array.shape[1:] != shape
+        if not array.ndim or has_wrong_shape:
             raise self._no_action(expected, f"shape {array.shape}")
         return array
 
@@ -352,6 +355,7 @@ class ActionCodec:
             means forbidden.
         """
         if shown is None:
+            # Nothing is forbidden, because no mask contains this value; any position will do.
             return [(0, _NO_VALUE)] * self.mask_width
         if shown.shape == self.info.shape:
             places = self.mask_places
@@ -375,7 +379,7 @@ class ActionCodec:
             ActionMaskError: The mask has the wrong format.
         """
         if isinstance(mask, list):
-            mask = _by_column(mask)
+            mask = _by_column(mask)  # one mask per row
         if mask is None or not self.mask_width:
             return None if rows is None else np.ones((rows, self.mask_width), np.bool_)
         if isinstance(mask, Mapping | tuple):
@@ -481,19 +485,23 @@ def action_codec(
     if raw_kinds is None:
         return codec
     has_floats = False
-    most = 0
+    largest_count = 0
     path = ""
     for leaf in codec.leaves:
         if leaf.counts is None:
             has_floats = True
-        else:
-            # Of leaves with equally many values, the last path by name is reported.
-            most, path = max((most, path), (max(leaf.counts, default=0), leaf.info.path))
-    if has_floats and most > _FLOAT32_COUNT:
+            continue
+        count = max(leaf.counts, default=0)
+        # Of leaves with equally many values, the last path by name is reported.
+        if (count, leaf.info.path) > (largest_count, path):
+            largest_count = count
+            path = leaf.info.path
+    # Next to floats, raw actions are float32.
+    if has_floats and largest_count > _FLOAT32_COUNT:
         raise UnsupportedSpaceError(
-            f"{path}: {most:,} values cannot be distinguished next to floats, because float32 only"
-            f" has {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from the action"
-            " space."
+            f"{path}: {largest_count:,} values cannot be distinguished next to floats, because"
+            f" float32 only has {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from the"
+            " action space."
         )
     return codec
 

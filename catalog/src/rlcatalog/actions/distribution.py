@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -324,13 +323,22 @@ def bind(
 ) -> Any:
     """Return a class for an action space: the class itself if it needs no options, otherwise a
     `BoundDistribution`.
+
+    Args:
+        cls: The distribution class.
+        action: The action space.
+        config: The model config.
+        children: For a composite, the distribution class and size of each child.
     """
     # A class from elsewhere, such as RLlib's, need not have the method.
     options_for = getattr(cls, "options_for", None)
     if options_for is None:
         return cls
     # Only a composite's method takes the children.
-    options = options_for(action, config, children) if children else options_for(action, config)
+    if children:
+        options = options_for(action, config, children)
+    else:
+        options = options_for(action, config)
     if not options:
         return cls
     return BoundDistribution(cls, options)
@@ -367,25 +375,27 @@ def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
 
 
 def entropy_of(
-    dist: ActionDistribution, flat: Callable[[Any], Any], asked: bool = True
+    dist: ActionDistribution, to_stored_form: Callable[[Any], Any], compute: bool = True
 ) -> tuple[Any, str]:
     """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
 
     Args:
         dist: The distribution. Its entropy is estimated if it has no closed form, or if its class
             does not define `entropy`.
-        flat: A function that converts a sample into the stored form that `logp` accepts.
-        asked: Whether to compute the entropy; otherwise it is None, and the kind is the
+        to_stored_form: A function that converts a sample into the stored form that `logp` accepts.
+        compute: Whether to compute the entropy; otherwise it is None, and the kind is the
             `entropy_kind` of the class.
     """
     kind = getattr(dist, "entropy_kind", "exact")  # a class from elsewhere need not have it
-    if not asked:
+    if not compute:
         return None, kind
     if kind == "exact":
-        with suppress(NoClosedFormError):
+        try:
             return dist.entropy(), "exact"
+        except NoClosedFormError:
+            pass  # estimate it, as below
     if type(dist).entropy_estimate is not ActionDistribution.entropy_estimate:
         return dist.entropy_estimate(), "estimate"
-    # The default estimate, with the sample in the form that logp accepts.
-    sample = flat(dist.rsample())
+    # The inherited estimate would pass the sample to logp as it is.
+    sample = to_stored_form(dist.rsample())
     return -dist.logp(sample), "estimate"

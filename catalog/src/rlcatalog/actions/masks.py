@@ -57,7 +57,7 @@ class ActionMasks:
             if masks outside the observation are not read.
         size: Number of columns.
         choices: Path and number of columns of every choice.
-        single: Whether there is only one choice.
+        has_single_choice: Whether there is only one choice.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ActionMasks:
         self.choices = tuple(self._codec.choices)
         counts = np.array([count for _, count in self.choices], np.int64)
         self.size = int(counts.sum())
-        self.single = len(counts) == 1
+        self.has_single_choice = len(counts) == 1
         #: The first column of each choice.
         self._starts = np.cumsum(counts) - counts
 
@@ -105,6 +105,7 @@ class ActionMasks:
             return None
         mask: Any
         try:
+            # reduce(getitem, ["a", "b"], obs) is obs["a"]["b"].
             if isinstance(obs, list):
                 mask = [reduce(getitem, self.steps, one) for one in obs]
             else:
@@ -152,11 +153,12 @@ class ActionMasks:
             raise ActionMaskError(f"mask: {self.action.path}: expected a mask, found {mask!r}.")
         if idle is not None:
             matrix = matrix | idle[:, None]
+        # For each row and choice: whether any of the choice's columns is allowed.
         has_allowed_value = np.logical_or.reduceat(matrix, self._starts, axis=1)
         if not has_allowed_value.all():
             row, choice = np.argwhere(~has_allowed_value)[0].tolist()
             path, _ = self.choices[choice]
-            what = "no action" if self.single else f"nothing for {path}"
+            what = "no action" if self.has_single_choice else f"nothing for {path}"
             raise ActionMaskError(
                 f"mask: row {row} allows {what}; each row must allow at least one."
             )
@@ -242,7 +244,7 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> str | None:
         ConfigError: The key exists, but its entry does not have the format of a mask for the action
             space.
     """
-    # This comes first, so that a codec that cannot be imported is reported with or without a mask.
+    # Before the look for an entry, so that a codec that cannot be imported is always reported.
     masks = ActionMasks(action)
     entry = mask_entry(obs, key)
     if entry is None or not masks.size:
@@ -275,7 +277,8 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[st
             " Join the keys of nested Dicts with dots."
         )
     last_key = key.rpartition(".")[2]
-    return tuple(node.path for node in obs.walk() if node.path.endswith(f"[{last_key!r}]"))
+    end_of_path = f"[{last_key!r}]"  # paths are in Python syntax
+    return tuple(node.path for node in obs.walk() if node.path.endswith(end_of_path))
 
 
 def _without(obs: Any, steps: Sequence[str]) -> Any:

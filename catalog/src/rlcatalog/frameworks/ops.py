@@ -291,19 +291,19 @@ def tensor_ops(tensorlib: str) -> TensorOps:
 def ops_of(tensor: Tensor) -> TensorOps:
     """Return the operations for a tensor or array."""
     tensor_class = type(tensor)
-    ops = _OF_CLASS.get(tensor_class)
+    ops = _OPS_BY_CLASS.get(tensor_class)
     if ops is not None:
         return ops
     framework = framework_of(tensor_class)
     if framework is None:
-        return NUMPY_OPS  # not cached: the framework of this class may still be installed
+        return NUMPY_OPS  # not cached, because a plugin may still declare the class's framework
     ops = tensor_ops(framework.name)
-    _OF_CLASS[tensor_class] = ops
+    _OPS_BY_CLASS[tensor_class] = ops
     return ops
 
 
 #: Cache of `ops_of`. Not `functools.cache`, which `torch.compile` warns of.
-_OF_CLASS: dict[type[Any], TensorOps] = {}
+_OPS_BY_CLASS: dict[type[Any], TensorOps] = {}
 
 
 class NumpyOps(TensorOps[Array]):

@@ -86,11 +86,11 @@ class PastViews(Protocol):
     """The views of past steps that a model requests."""
 
     @property
-    def acting(self) -> Sequence[str]:
+    def acting_names(self) -> Sequence[str]:
         """The names of the views that the model sees while acting."""
 
     @property
-    def training(self) -> Mapping[str, int]:
+    def training_repeats(self) -> Mapping[str, int]:
         """The names of the views that the model sees in training, and how many steps share one
         value of each.
         """

@@ -54,11 +54,12 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     state = batch.get("state")
     if state is None:
         return list(policy.memory.start(sequences))
-    # The state that acting returned, which holds more than the memory, or the memory's arrays.
+    # Either a `State` that acting returned, or only the arrays of its memory.
     memory = list(getattr(state, "memory", state))
     expected_count = len(policy.memory.initial)
     known_rows = {part.shape[0] for part in memory} - {None}  # None: unknown in a trace
-    if len(memory) != expected_count or not known_rows <= {sequences}:
+    has_wrong_rows = bool(known_rows - {sequences})
+    if len(memory) != expected_count or has_wrong_rows:
         raise ModelContractError(
             f"batch['state']: expected {expected_count} parts with a row for each of {sequences}"
             f" sequences, found shapes {[tuple(part.shape) for part in memory]}."
@@ -72,18 +73,18 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ModelContractError: A view is missing.
     """
-    names = policy.views.training
-    if not names:
+    requested_names = policy.views.training_repeats  # name → `batch_repeat_value`
+    if not requested_names:
         return {}
     views = batch.get("views") or {}
-    missing = [name for name in names if name not in views]
+    missing = [name for name in requested_names if name not in views]
     if missing:
         raise ModelContractError(
             f"batch['views'] lacks {missing}, which {policy.model_name} requests; store the views"
             " that acting returned as step.state.seen (and the result of Views.look_ahead for a"
             " rollout)."
         )
-    return {name: views[name] for name in names}
+    return {name: views[name] for name in requested_names}
 
 
 def padded_length(lengths: Sequence[int], rows: int) -> int:
@@ -97,7 +98,7 @@ def padded_length(lengths: Sequence[int], rows: int) -> int:
         ModelContractError: The rows do not divide evenly, or a length is not between 1 and the
             padded length.
     """
-    length, rows_left = divmod(rows, max(len(lengths), 1))
+    length, rows_left = divmod(rows, max(len(lengths), 1))  # all are padded to one length
     fits = max(lengths, default=0) <= length and min(lengths, default=1) >= 1
     if rows_left or not fits:
         raise ModelContractError(

@@ -82,7 +82,7 @@ class FrameworkSpec(SharedDeclaration):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.extends is not None:
-            return
+            return  # the framework's own declaration has the module and the required targets
         if not self.module.isidentifier():
             yield f"module must be the name of a top-level module, found {self.module!r}"
         unknown = sorted(self.targets.keys() - _TARGETS)
@@ -205,7 +205,7 @@ def framework_name(framework: str) -> str:
     if spec is not None:
         return spec.name
     if framework in public_index.frameworks():
-        require_framework(framework)
+        require_framework(framework)  # raises an error that says what to install
     declared = frameworks()
     aliases = []
     for spec in declared.values():
@@ -259,12 +259,12 @@ def framework_of(cls: type) -> FrameworkSpec | None:
     """Return the framework of a class or of its nearest base that has one; None for
     NumPy arrays.
     """
-    by_package = {}
+    framework_by_package = {}
     for spec in frameworks().values():
         for package in (spec.module, *spec.packages):
-            by_package[package] = spec
+            framework_by_package[package] = spec
     for base in cls.__mro__:
-        package, _, _ = base.__module__.partition(".")
-        if package in by_package:
-            return by_package[package]
+        package = base.__module__.split(".")[0]
+        if package in framework_by_package:
+            return framework_by_package[package]
     return None

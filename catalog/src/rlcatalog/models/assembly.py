@@ -63,7 +63,8 @@ def assemble(
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # the product of a shape is a NumPy number
-    check_class(parts[-1].cls)
+    outermost_class = parts[-1].cls
+    check_class(outermost_class)
     assembly = _Assembly(
         parts=parts,
         obs_space=obs_space,
@@ -73,11 +74,11 @@ def assemble(
         trunk_observation=unclaimed,
         action_dist=action_dist,
     )
-    if interface is None or issubclass(parts[-1].cls, interface):
+    if interface is None or issubclass(outermost_class, interface):
         model = assembly.build(num_outputs)
     else:
         model = assembly.build_with_interface(interface, num_outputs)
-    _warn_of_left_out(parts)
+    _warn_of_options_left_out(parts)
     return model
 
 
@@ -134,6 +135,7 @@ class _Assembly:
             return model
 
         framework = frameworks()[self.parts[-1].cls.framework_of_class]  # type: ignore[attr-defined]
+        # A class with the interface's methods; its constructor calls `build_inner`.
         host = type(
             interface.__name__,
             (interface, framework.load("host")),
@@ -171,7 +173,7 @@ class _Assembly:
             num_outputs: See `assemble`.
         """
         if self.fresh_config().get("vf_memory", "own") == "none":
-            value_parts = parts[:1]
+            value_parts = parts[:1]  # the trunk without its memory
         else:
             value_parts = parts
         separate_value = _separate_value_class(parts[-1].cls)
@@ -191,8 +193,9 @@ class _Assembly:
         trunk = self._build_body(inside, num_outputs=None)
         _check_trunk(trunk, head.cls)
         value_trunk: Any = None
+        trunk_has_state = bool(list(trunk.get_initial_state()))
         if self.value_has_own_layers:
-            if num_outputs is not None and list(trunk.get_initial_state()):
+            if trunk_has_state and num_outputs is not None:
                 pair = self._build_separate_value(trunk, inside, num_outputs=None)
                 _check_same_width(pair, head.cls)
                 value_trunk = pair.value_features()
@@ -205,7 +208,7 @@ class _Assembly:
         additions = {"trunk": trunk, "value_trunk": value_trunk, "action_dist": self.action_dist}
         model = head.construct(self._arguments(num_outputs, self.obs_space), additions)
         model.view_requirements = _views_of_both(trunk, model)
-        _check_carries(model, trunk)
+        _check_passes_on_state(model, trunk)
         return model
 
     def _restrict_to_trunk_observation(self, trunk: ModelV2) -> None:
@@ -220,7 +223,7 @@ class _Assembly:
             _check_no_past_observations(trunk, self.trunk_observation)
 
 
-def _warn_of_left_out(parts: list[ModelPart]) -> None:
+def _warn_of_options_left_out(parts: list[ModelPart]) -> None:
     """Warn if a model was built without some of its keyword arguments."""
     for part in parts:
         if part.left_out:
@@ -273,7 +276,7 @@ def _separate_value_class(cls: type) -> type[SeparateValue]:
     return separate_value
 
 
-def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
+def _check_passes_on_state(head: ModelV2, trunk: ModelV2) -> None:
     """Check that a head passes on the state of its trunk."""
     head_states = len(list(head.get_initial_state()))
     trunk_states = len(list(trunk.get_initial_state()))
@@ -287,6 +290,7 @@ def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
 
 
 def _check_same_width(pair: SeparateValue, head: type) -> None:
+    """Check that a head gets equally wide features for the logits and for the value."""
     memory_width = pair.trunk.num_outputs
     trunk_width = pair.value_trunk.num_outputs
     if memory_width != trunk_width:
@@ -298,9 +302,13 @@ def _check_same_width(pair: SeparateValue, head: type) -> None:
 
 
 def _check_no_past_observations(model: ModelV2, trunk_observation: TrunkObservation) -> None:
+    """Check that a head's trunk has no views of past observations, from which the head's entries
+    would have to be removed too.
+    """
     for name, view in model.view_requirements.items():
         column = view.data_col or name
         if name != "obs" and column in ("obs", "new_obs"):
+            # A head that claims no keys removes the mask alone.
             claimed = ", ".join(map(repr, trunk_observation.claimed)) or "the mask"
             raise NotServedError(
                 f"{type(model).__name__} requests the view {name!r} of observations, but its head"

@@ -49,34 +49,36 @@ class ModelBookkeeping:
             logits. Without a state, such a model never sees padding.
         is_vector: Whether the model's observations are vectors.
         last_output: The output of the model's last call, which RLlib's `last_output()` returns.
-        held: The models that `assemble` passed to the model's constructor, by argument name.
+        passed_models: The models that `assemble` passed to the model's constructor, by argument
+            name.
         part: The part and its plugin as error messages name them, such as "model 'glu' of acme-glu
             1.0"; empty for a registered class.
         trunk_observation: For the trunk of a head, the part of the observations that the head
             leaves to it; None if that is the whole observation.
         calls: The methods among the keys of `nested_losses.ADDITIONS` that were called on this
             model since the model around it began to compute its own result.
-        timed: T and B of the last pass if a recurrent model received it as `[T, B, ...]`; otherwise
-            None. RLlib's `value_function()` returns the values of that pass.
+        time_major_sizes: T and B of the last pass if a recurrent model received it as
+            `[T, B, ...]`; otherwise None. RLlib's `value_function()` returns the values of that
+            pass.
     """
 
     #: Attributes of the last pass's graph, which cannot be copied or pickled.
-    of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "timed")
+    of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "time_major_sizes")
 
     def __init__(self, model: ModelV2) -> None:
         preprocessor = preprocessor_of(model.obs_space)
-        structured = preprocessor is not None and preprocessor.structured
+        restores_structure = preprocessor is not None and preprocessor.structured
         self.ops = tensor_ops(model.framework)
-        self.preprocessor: Preprocessor | None = preprocessor if structured else None
+        self.preprocessor: Preprocessor | None = preprocessor if restores_structure else None
         self.ends_with_features = model.num_outputs is None
         shape = getattr(model.obs_space, "shape", None)  # a user's class may pass anything
         self.is_vector = len(shape or ()) == 1
         self.last_output: Any = None
-        self.held: dict[str, ModelV2] = {}
+        self.passed_models: dict[str, ModelV2] = {}
         self.part = ""
         self.trunk_observation: TrunkObservation | None = None
         self.calls: set[str] = set()
-        self.timed: tuple[Any, Any] | None = None
+        self.time_major_sizes: tuple[Any, Any] | None = None
 
     # --- the steps of a call ----------------------------------------------------------------------
 
@@ -112,13 +114,13 @@ class ModelBookkeeping:
         `"obs_flat"` `[B, size]`.
         """
         obs = inputs["obs"]
-        if self.preprocessor is None:
+        if self.preprocessor is None:  # there is no structure to restore
             if "obs_flat" not in inputs:
                 inputs["obs_flat"] = obs if self.is_vector else self.flat(obs)
         elif not is_structure(obs):
             inputs.setdefault("obs_flat", obs)
             inputs["obs"] = self.preprocessor.restore(obs, self.ops)
-        elif "obs_flat" not in inputs:
+        elif "obs_flat" not in inputs:  # the caller passed the structure alone
             inputs["obs"] = self.as_tensors(model, obs)
             inputs["obs_flat"] = flatten_structured(self.preprocessor, inputs["obs"], self.ops)
 
@@ -140,7 +142,7 @@ class ModelBookkeeping:
             model: The model.
             models: The inner models by argument name: `"trunk"`, `"value_trunk"`.
         """
-        self.held = {name: held for name, held in models.items() if is_model(held)}
+        self.passed_models = {name: inner for name, inner in models.items() if is_model(inner)}
 
     def weights(self, model: ModelV2) -> dict[str, Any]:
         """Return all weights (see `ModelV2.get_weights`)."""
@@ -206,29 +208,32 @@ def get_submodel(model: ModelV2, name: str) -> Any:
     attribute = getattr(model, name, None)  # a user's class may keep something else there
     if is_model(attribute):
         return attribute
-    return model._rlcatalog.held.get(name)
+    return model._rlcatalog.passed_models.get(name)
 
 
 def models_inside(model: ModelV2) -> dict[str, ModelV2]:
     """Return a model's `inner_models()`, including the trunk if an override omits it."""
     models_by_prefix: dict[str, ModelV2] = type(model).inner_models(model)
-    held = model._rlcatalog.held
-    if not held:
+    passed_models = model._rlcatalog.passed_models
+    if not passed_models:
         return models_by_prefix
     listed = _ids_of_all(models_by_prefix.values())
-    omitted = {f"{name}: ": inner for name, inner in held.items() if id(inner) not in listed}
+    omitted = {}
+    for name, inner in passed_models.items():
+        if id(inner) not in listed:
+            omitted[f"{name}: "] = inner
     return {**models_by_prefix, **omitted}
 
 
 def _ids_of_all(models: Iterable[ModelV2]) -> set[int]:
     """Return the identities of models, and of all models inside them."""
     ids: set[int] = set()
-    left = list(models)
-    while left:
-        model = left.pop()
+    unvisited = list(models)
+    while unvisited:
+        model = unvisited.pop()
         if id(model) not in ids:
             ids.add(id(model))
-            left.extend(models_inside(model).values())
+            unvisited.extend(models_inside(model).values())
     return ids
 
 
@@ -285,20 +290,21 @@ def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(value_function)
-    def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
+    def reordered(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
         internals = self._rlcatalog
-        steps_and_sequences = internals.timed
-        # The method may call its base's, which is wrapped too: only the outermost one reorders.
-        internals.timed = None
+        steps_and_sequences = internals.time_major_sizes
+        # The method may call its base's, which is wrapped too. Without the sizes, that one returns
+        # the values as they are, so that they are reordered once, below.
+        internals.time_major_sizes = None
         try:
             value = value_function(self, *args, **kwargs)
         finally:
-            internals.timed = steps_and_sequences
+            internals.time_major_sizes = steps_and_sequences
         if steps_and_sequences is None:
             return value
         return internals.batch_major(value, *steps_and_sequences)
 
-    return completed
+    return reordered
 
 
 def check_time_major(
@@ -310,7 +316,7 @@ def check_time_major(
     Raises:
         ModelContractError: The shape differs.
     """
-    # Outputs of two axes are left to the check of the model's output.
+    # Outputs of two axes have no time axis; the check of the model's output reports them.
     if len(shape) < 3:
         return
     if not (_may_be(shape[0], steps) and _may_be(shape[1], sequences)):

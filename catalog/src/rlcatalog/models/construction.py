@@ -100,21 +100,22 @@ class ModelPart:
             return options
         keywords = _keywords(self.cls)
         if not keywords.takes_any:
-            for name in [name for name in options if name not in keywords.names]:
+            unaccepted_names = [name for name in options if name not in keywords.names]
+            for name in unaccepted_names:
                 self._leave_out(name, options)
         return options
 
     def _call_class(
         self, standard: StandardArguments, options: dict[str, Any], additions: Mapping[str, Any]
     ) -> object:
-        """Call the constructor, again without an option if a base's constructor refuses it."""
+        """Call the constructor, and again without an option if a base's constructor refuses it."""
         while True:
             try:
                 return self.cls(*standard, **options, **additions)
             except TypeError as error:
                 refused_name = self._refused_option(error, options)
                 if refused_name is None:
-                    signature = refusal(self.cls, standard, {**options, **additions})
+                    signature = signature_if_refused(self.cls, standard, {**options, **additions})
                     if signature is None:
                         raise  # an error inside the constructor
                     names = ", ".join((*StandardArguments._fields, *options, *additions))
@@ -188,11 +189,11 @@ def check_class(cls: object) -> None:
         )
 
 
-def refusal(
+def signature_if_refused(
     function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]
 ) -> str | None:
-    """Return the signature of a function or class that does not accept these arguments, otherwise
-    None.
+    """Return a function's or class's signature, as text, if it does not accept these arguments;
+    otherwise None.
     """
     try:
         signature = inspect.signature(function)
@@ -218,7 +219,8 @@ class _Keywords(NamedTuple):
 
 
 def _keywords(cls: type) -> _Keywords:
-    _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    """Return which keyword arguments a class's constructor accepts from the user."""
+    _self, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
     names = []
     takes_any = False
     for parameter in parameters:

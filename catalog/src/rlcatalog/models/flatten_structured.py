@@ -44,8 +44,10 @@ def _flat_leaves(codec: Preprocessor, obs: TensorTree, ops: TensorOps) -> Iterat
         yield from _flat_entries(codec, range(len(obs)), obs, ops)
     else:
         shape = _known_shape(obs)
-        if shape is None or codec.info.children:
+        has_wrong_structure = bool(codec.info.children)  # a tensor stands for a Dict or Tuple
+        if shape is None or has_wrong_structure:
             raise _NoLayout
+        # If a Discrete has one value, its index has the encoded size 1 already, but is no one-hot.
         is_index = codec.info.kind == "discrete" and len(shape) == 1
         if math.prod(shape[1:]) == codec.size and not is_index:
             yield ops.rows(obs, (codec.size,))
@@ -56,6 +58,7 @@ def _flat_leaves(codec: Preprocessor, obs: TensorTree, ops: TensorOps) -> Iterat
 def _flat_entries(
     codec: Preprocessor, keys: Sequence[Any], obs: Mapping[Any, Any] | Sequence[Any], ops: TensorOps
 ) -> Iterator[Any]:
+    """Yield the leaves of a Dict's or Tuple's entries; `keys` are its keys or its positions."""
     if not len(codec.children) == len(obs) == len(keys):
         raise _NoLayout
     for key, child in zip(keys, codec.children, strict=True):
@@ -87,4 +90,4 @@ def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]
         column = integers[:, place : place + 1]
         values = ops.tensor(np.arange(start, start + count, dtype=np.int64), integers)
         ones = ops.tensor(np.ones((1, count), np.float32), integers)
-        yield ops.only(column == values, ones)
+        yield ops.only(column == values, ones)  # 1 where they are equal, otherwise 0

@@ -70,7 +70,7 @@ def dense_specs(
         return []
     options: dict[str, Any] = {"activation": activation_name(activation, f"{prefix}_activation")}
     initializers = read_initializers(config.get, prefix, "weights", "bias")
-    for kind, (initializer, arguments) in initializers.items():
+    for kind, (initializer, arguments) in initializers.items():  # "weights", then "bias"
         options[kind] = initializer
         options[f"{kind}_config"] = arguments
     return [DenseSpec(size, **options) for size in sizes]
@@ -125,6 +125,7 @@ class OutputPlan:
         if self.logits is None:
             return stages
         if not self.share:
+            # The value has its own copy of every layer up to here.
             stages += [replace(stage, name=f"value, {stage.name}") for stage in stages]
         stages.append(Stage("value", (), self.features + 1))
         stages.append(Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights))
@@ -168,7 +169,7 @@ def output_plan(
             inputs=inputs,
             hidden=layers,
             logits=None,
-            free_log_std=0,
+            free_log_std=0,  # a trunk has no logits, so no standard deviations
             share=settings.vf_share_layers,
             outputs=layers[-1].size if layers else inputs,
         )

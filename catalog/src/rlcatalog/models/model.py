@@ -61,6 +61,7 @@ class ModelV2:
         self.framework = framework
         self.time_major = bool(self.model_config.get("_time_major", False))
         self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
+        # The framework's base class names the class that keeps rlcatalog's records of the model.
         self._rlcatalog = self._rlcatalog_internals(self)
 
     @property
@@ -258,6 +259,7 @@ def _run_forward(
         ModelContractError: `forward` did not return an (output, list of states) pair.
     """
     if type(model).context is ModelV2.context:
+        # The default context does nothing; entering it would only take time.
         result = model._rlcatalog.run(model, inputs, state, seq_lens)
     else:
         with model.context():
@@ -372,19 +374,19 @@ def _is_one_per_row(shape: Sequence[int | None], rows: int | None) -> bool:
 
 
 def check_weights(
-    model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]
+    model: ModelV2, model_shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]
 ) -> None:
-    """Check that `weights` has the same names and shapes as `have`.
+    """Check that `weights` has the names and shapes of the model's own weights, `model_shapes`.
 
     Raises:
         ModelContractError: A name is missing or unknown, or a shape differs.
     """
-    missing = sorted(set(have) - set(weights))
-    unknown = sorted(set(weights) - set(have))
+    missing = sorted(set(model_shapes) - set(weights))
+    unknown = sorted(set(weights) - set(model_shapes))
     wrong_shapes = []
-    for name in sorted(set(have) & set(weights)):
+    for name in sorted(set(model_shapes) & set(weights)):
         shape = tuple(np.shape(weights[name]))
-        expected = tuple(have[name])
+        expected = tuple(model_shapes[name])
         if shape != expected:
             wrong_shapes.append(f"{name}: {shape} instead of {expected}")
     if missing or unknown or wrong_shapes:

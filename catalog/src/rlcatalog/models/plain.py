@@ -53,6 +53,7 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
         return []
     framework = framework_of(cls)
     if framework is not None:
+        # The class belongs to a framework, but need not be a module.
         require_framework(framework.name)
         if framework.target("plain") is not None:
             is_module = framework.load("plain").is_module(source)

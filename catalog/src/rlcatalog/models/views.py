@@ -60,7 +60,9 @@ class ViewRequirement:
             raise ModelContractError(f"the view's space {self.space} cannot be stored as JSON.")
         shift = self.shift
         if not isinstance(shift, str):
-            shift = np.asarray(shift).tolist()  # NumPy's integers become Python's
+            shift = np.asarray(
+                shift
+            ).tolist()  # a list or a number; NumPy's integers become Python's
         data = {**vars(self), "space": space, "shift": shift}
         del data["shift_arr"]  # computed from shift
         return data

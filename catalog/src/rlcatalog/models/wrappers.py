@@ -79,13 +79,13 @@ class SeparateValue(ModelV2):
         self.value_trunk = value_trunk
         self.view_requirements = {**value_trunk.view_requirements, **trunk.view_requirements}
         #: The number of states of the policy's chain.
-        self.parts_of_policy = len(list(trunk.get_initial_state()))
+        self.num_policy_states = len(list(trunk.get_initial_state()))
         assert trunk.num_outputs is not None
         plan = output_plan(
             self.model_config, trunk.num_outputs, hidden=[], num_outputs=self.num_outputs
         )
         self.num_outputs = plan.outputs
-        self.outputs = None
+        self.outputs = None  # stays None if this model is itself the trunk of a head
         if plan.logits is not None:
             self.outputs = self.output_layers(plan, value_trunk.num_outputs)
         #: The value's features in the last pass, from which RLlib's `value_function()` computes.
@@ -95,8 +95,8 @@ class SeparateValue(ModelV2):
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Run both chains; see `ModelV2.forward`."""
-        policy_state = state[: self.parts_of_policy]
-        value_state = state[self.parts_of_policy :]
+        policy_state = state[: self.num_policy_states]
+        value_state = state[self.num_policy_states :]
         output, policy_state = self.run_chain(self.trunk, input_dict, policy_state, seq_lens)
         self.features, value_state = self.run_chain(
             self.value_trunk, input_dict, value_state, seq_lens
@@ -151,6 +151,7 @@ class _ValueFeatures:
 
 
 def _check_no_views_of_states(model: ModelV2) -> None:
+    """Check that a chain's memory does not request its own states through views."""
     views = [name for name in model.view_requirements if name.startswith("state_in_")]
     if views:
         raise NotServedError(

@@ -165,7 +165,7 @@ def make_filter(
     """
     if part is None:
         return None
-    claimed_paths = [] if unclaimed is None else unclaimed.paths
+    claimed_paths = [] if unclaimed is None else unclaimed.claimed_paths
     options = {**options, "claimed": claimed_paths}
     filter_ = call_target(part, "numpy", preprocessor, options)
     if not isinstance(filter_, Filter):

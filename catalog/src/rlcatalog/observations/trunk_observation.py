@@ -78,7 +78,7 @@ class TrunkObservation:
         self._columns.append((start, stop))
 
     @property
-    def paths(self) -> list[str]:
+    def claimed_paths(self) -> list[str]:
         """Paths of the claimed entries."""
         return [f"obs[{key!r}]" for key in self.claimed]
 

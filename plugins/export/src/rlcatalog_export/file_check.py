@@ -135,7 +135,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     holder = batch
     for outer_key in outer_keys:
         holder = holder[outer_key]
-    is_matrix = entry.shape == (masks.size,) and masks.single
+    is_matrix = entry.shape == (masks.size,) and masks.has_single_choice
     if is_matrix:
         holder[key] = mask.astype(entry.dtype)
         return batch, mask

@@ -89,13 +89,13 @@ class PolicyFunction:
                 [given[port.name] for port in self.inputs if port.role == "observation"]
             )
             memory = tuple(given[f"memory_{i}"] for i in range(len(policy.memory.initial)))
-            past = tuple(given[f"past_{i}"] for i in range(len(policy.memory.before)))
+            past = tuple(given[f"past_{i}"] for i in range(len(policy.memory.initial_past)))
             history = None
             views: dict[str, Any] = {}
             if policy.views:
                 history = self._history(given)
                 all_views = policy.views.see(history, obs, ops, self._actions)
-                views = {name: all_views[name] for name in policy.views.acting}
+                views = {name: all_views[name] for name in policy.views.acting_names}
             inputs, states = policy.backend.inputs_of(obs, views, memory)
             explore = ~given["deterministic"]
             sample, logp, value, dist_inputs, new_states = policy.backend.step(
@@ -226,7 +226,7 @@ class PolicyFunction:
             yield Port(name="mask", role="mask", dtype="bool", shape=(policy.masks.size,))
         for i, part in enumerate(policy.memory.initial):
             yield _state_port(f"memory_{i}", part)
-        for i, part in enumerate(policy.memory.before):
+        for i, part in enumerate(policy.memory.initial_past):
             yield _state_port(f"past_{i}", part)
         if policy.views:
             for column, (depth, shape, dtype) in policy.views.windows.items():

@@ -69,22 +69,22 @@ class View:
         name: The view's name, which is the key in the model's input.
         column: The column that the view reads.
         shifts: The steps that the view reads, relative to the current one.
-        single: Whether the view is a single step, without an axis for steps.
-        acting: Whether the model sees the view while acting.
-        training: Whether the model sees the view in training.
-        repeat: Number of sequence rows per value.
+        is_single_step: Whether the view is a single step, without an axis for steps.
+        is_for_acting: Whether the model sees the view while acting.
+        is_for_training: Whether the model sees the view in training.
+        batch_repeat: Number of sequence rows per value.
     """
 
     name: str
     column: str
     shifts: tuple[int, ...]
-    single: bool
-    acting: bool
-    training: bool
-    repeat: int
+    is_single_step: bool
+    is_for_acting: bool
+    is_for_training: bool
+    batch_repeat: int
 
     @property
-    def ahead(self) -> bool:
+    def looks_ahead(self) -> bool:
         """Whether the view needs values that are not yet known when acting."""
         if self.column not in (*_PAST, "t"):
             return True
@@ -124,8 +124,8 @@ class Views:
         ahead: Views that need a finished rollout.
         windows: Column → the window of its last values that a history keeps.
         reads_rewards: Whether a view reads past rewards.
-        acting: Names of the views a model sees while acting.
-        training: Names of the views a model sees in training → their `batch_repeat_value`.
+        acting_names: Names of the views a model sees while acting.
+        training_repeats: Names of the views a model sees in training → their `batch_repeat_value`.
 
     Raises:
         NotServedError: A view is not supported.
@@ -150,8 +150,8 @@ class Views:
         ]
         for view in self.all:
             self._check_direction(view)
-        self.ahead = [view for view in self.all if view.ahead]
-        self._back = [view for view in self.all if not view.ahead]
+        self.ahead = [view for view in self.all if view.looks_ahead]
+        self._back = [view for view in self.all if not view.looks_ahead]
 
         raw_dtype = np.int64 if actions.whole else np.float32
         self.windows: dict[str, ColumnWindow] = {}
@@ -161,13 +161,15 @@ class Views:
         self._add_window("rewards", (), np.float32)
 
         self.reads_rewards = "rewards" in self.windows
-        self.acting = tuple(view.name for view in self._back if view.acting)
-        self.training = {view.name: view.repeat for view in self.all if view.training}
+        self.acting_names = tuple(view.name for view in self._back if view.is_for_acting)
+        self.training_repeats = {
+            view.name: view.batch_repeat for view in self.all if view.is_for_training
+        }
 
     def _check_direction(self, view: View) -> None:
-        if not view.ahead:
+        if not view.looks_ahead:
             return
-        if view.acting:
+        if view.is_for_acting:
             raise NotServedError(
                 f"{self._model_name} requests the view {view.name!r}: {view.column} at"
                 f" {list(view.shifts)}, which is not known when it acts; pass"
@@ -253,7 +255,7 @@ class Views:
         if view.column == "t":
             steps: Any = history.t[:, None] + ops.tensor(view.shifts, history.t)
             steps = ops.maximum(steps, 0)  # there is no step before the episode
-            return steps[:, 0] if view.single else steps
+            return steps[:, 0] if view.is_single_step else steps
 
         sees_current_step = max(view.shifts) == 0
         values: Any = history.windows.get(view.column)
@@ -267,7 +269,7 @@ class Views:
         places = [place_of_current_step + shift for shift in view.shifts]
         if places != list(range(depth)):
             values = ops.columns_at(values, places)
-        if view.single:
+        if view.is_single_step:
             values = values[:, 0]
         if view.column == "actions":
             return self._shown_actions(values, actions)
@@ -335,7 +337,9 @@ class Views:
                 is_same_episode = episode[shift:] == episode[:num_steps]
                 values[:num_steps][is_same_episode] = column[shift:][is_same_episode]
             values_by_shift.append(values)
-        view_values = values_by_shift[0] if view.single else np.stack(values_by_shift, axis=2)
+        view_values = (
+            values_by_shift[0] if view.is_single_step else np.stack(values_by_shift, axis=2)
+        )
         if view.column == "actions":
             return self._shown_actions(view_values, self._actions)
         return view_values
@@ -408,10 +412,10 @@ def _parse_view(name: str, requirement: ViewRequirement, model_name: str) -> Vie
         name=name,
         column=column,
         shifts=shifts,
-        single=is_one_step(requirement),
-        acting=requirement.used_for_compute_actions,
-        training=requirement.used_for_training,
-        repeat=requirement.batch_repeat_value,
+        is_single_step=is_one_step(requirement),
+        is_for_acting=requirement.used_for_compute_actions,
+        is_for_training=requirement.used_for_training,
+        batch_repeat=requirement.batch_repeat_value,
     )
 
 

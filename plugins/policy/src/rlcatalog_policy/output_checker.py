@@ -28,7 +28,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.frameworks import Tensor, TensorTree, frameworks, ops_of
-from rlcatalog.internals import blame_part, name_method, refusal
+from rlcatalog.internals import blame_part, name_method, signature_if_refused
 from rlcatalog.models import ModelV2, models_inside
 from rlcatalog.observations import Array, rows as rows_of
 from rlcatalog.plugins import Part
@@ -302,7 +302,7 @@ class OutputChecker:
         """Raise an error if a method of the parts does not take the contract's arguments."""
         for call in self._calls():
             # The method's signature if it does not take these arguments, otherwise None.
-            signature = refusal(call.method, call.arguments, call.keywords)
+            signature = signature_if_refused(call.method, call.arguments, call.keywords)
             if signature is None:
                 continue
             arguments = f"{len(call.arguments)} arguments"
@@ -489,7 +489,7 @@ def _check_dist(plan: DistPlan, framework: str, config: Mapping[str, Any]) -> No
     part = plan.part
     cls, options = unbind(plan.load(framework, config))
     # The class's signature if it does not take these arguments, otherwise None.
-    signature = refusal(cls, (None, None), options)
+    signature = signature_if_refused(cls, (None, None), options)
     if signature is not None:
         arguments = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
         raise part.fault(

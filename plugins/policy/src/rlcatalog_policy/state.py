@@ -121,7 +121,7 @@ class EpisodeStates:
             memory=self.memory.start(rows),
             history=self.views.start(rows),
             seen={},
-            past=self.memory.begin(rows),
+            past=self.memory.start_past(rows),
         )
 
     def array_for_views(self, encoded: Tensor) -> Any:
@@ -162,7 +162,7 @@ class EpisodeStates:
         history = self.views.rewarded(state.history, prev_reward)
         seen = self.views.see(history, encoded)
         return StateBeforeStep(
-            views={name: seen[name] for name in self.views.acting},
+            views={name: seen[name] for name in self.views.acting_names},
             memory=state.memory,
             steps=history.t,
             history=history,
@@ -193,7 +193,7 @@ class EpisodeStates:
             memory=_with_restarted_rows(state.memory, self.memory.initial, rows),
             history=self.views.restart(state.history, rows),
             seen=state.seen,
-            past=_with_restarted_rows(state.past, self.memory.before, rows),
+            past=_with_restarted_rows(state.past, self.memory.initial_past, rows),
         )
 
 
@@ -262,7 +262,7 @@ class Memory:
 
     Attributes:
         initial: The parts' values at the start of an episode, without a batch axis.
-        before: `State.past` at the start of an episode, without a batch axis.
+        initial_past: `State.past` at the start of an episode, without a batch axis.
         looks_back: Whether a part contains the states of several steps, or of an earlier one.
         skips: Whether a part contains steps other than the last consecutive ones, so that `past`
             must be kept.
@@ -278,7 +278,7 @@ class Memory:
         self._forward_name = name_method(model, "forward")
         self._windows: list[Window | None] = []
         self.initial: list[Array] = []
-        self.before: list[Array] = []
+        self.initial_past: list[Array] = []
 
         initial_states = _initial_states(model)
         for index in range(_count_states(model, initial_states)):
@@ -296,7 +296,7 @@ class Memory:
             self._add_part(initial_state, window)
 
         self.looks_back = any(window is not None for window in self._windows)
-        self.skips = bool(self.before)
+        self.skips = bool(self.initial_past)
 
     def _refuse_missing_state(self, model: ModelV2, index: int) -> NoReturn:
         views = [name for name in model.view_requirements if name.startswith(_STATE_IN)]
@@ -314,7 +314,7 @@ class Memory:
         else:
             self.initial.append(np.repeat(initial_state[None], len(window.places), axis=0))
         if window is not None and window.skips:
-            self.before.append(np.repeat(initial_state[None], window.depth, axis=0))
+            self.initial_past.append(np.repeat(initial_state[None], window.depth, axis=0))
 
     def __bool__(self) -> bool:
         return bool(self.initial)
@@ -323,9 +323,9 @@ class Memory:
         """Return the memory at the start of episodes."""
         return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.initial)
 
-    def begin(self, batch_size: int) -> tuple[Array, ...]:
+    def start_past(self, batch_size: int) -> tuple[Array, ...]:
         """Return `State.past` at the start of episodes."""
-        return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.before)
+        return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.initial_past)
 
     def after(
         self,

@@ -160,14 +160,14 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def _training_inputs(self, rows: Rows) -> dict[str, Any]:
         inputs = {Columns.OBS: rows.obs, "is_training": True, "outputs_only": True}
-        for name, repeat in self.policy.views.training.items():
+        for name, repeat in self.policy.views.training_repeats.items():
             inputs[name] = _every(rows.views[name], rows.shape, repeat)
         return inputs
 
     def _acting_inputs(self, rows: Rows) -> dict[str, Any]:
         has_single_steps = len(rows.shape) == 1 or rows.shape[-1] == 1
         inputs = {Columns.OBS: rows.obs, "is_training": False, "single_steps": has_single_steps}
-        for name in self.policy.views.acting:
+        for name in self.policy.views.acting_names:
             inputs[name] = rows.views[name]
         return inputs
 

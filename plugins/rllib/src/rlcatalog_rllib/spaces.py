@@ -43,7 +43,7 @@ def encoded_space(policy: Policy) -> Any:
     entries: dict[str, Any] = {OBS: own_space}
     if policy.masks.key is not None:
         entries[MASK] = spaces.MultiBinary(policy.masks.size)
-    has_views = bool(policy.views.acting or policy.views.training)
+    has_views = bool(policy.views.acting_names or policy.views.training_repeats)
     if has_views:
         no_obs = np.zeros((1, *policy.preprocessor.shape), array_space.dtype)
         views = policy.views.see(policy.views.start(1), no_obs)

@@ -195,7 +195,7 @@ class ModelTrial:
         views = self.policy.views
         if not views:
             return {}
-        if views.ahead or any(repeat != 1 for repeat in views.training.values()):
+        if views.ahead or any(repeat != 1 for repeat in views.training_repeats.values()):
             raise NotApplicable(
                 "it requests views that only a finished rollout has, or that skip rows"
             )
@@ -217,7 +217,9 @@ class ModelTrial:
         """
         policy, kit = self.policy, kit_of(self.policy.framework)
         shown = {
-            name: view for name, view in self.views(encoded).items() if name in policy.views.acting
+            name: view
+            for name, view in self.views(encoded).items()
+            if name in policy.views.acting_names
         }
         sequences = len(encoded) if lengths is None else len(lengths)
         memory = policy.memory.start(sequences) if state is None else state

@@ -77,7 +77,7 @@ class TFBackend:
         policy = self.policy
         obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
         seen = policy.views.see(policy.views.start(1), obs)
-        views = {name: seen[name] for name in policy.views.acting}
+        views = {name: seen[name] for name in policy.views.acting_names}
         return self.inputs_of(obs, views, policy.memory.start(1))
 
     def act(
@@ -381,7 +381,7 @@ class TFBackend:
             lengths, padding, memory = self._sequences(batch)
             flags["outputs_only"] = True
             # Views of the past with one row for several steps.
-            repeats = self.policy.views.training
+            repeats = self.policy.views.training_repeats
             inputs = {name: padding.fill(x, repeats.get(name, 1)) for name, x in inputs.items()}
         outputs, _ = self.model({**inputs, **flags}, memory, lengths)
         padded_rows = inputs["obs"].shape[0]

@@ -120,7 +120,7 @@ class RecurrentNetwork(RecurrentBase, TFModelV2):
         sequences = tf.shape(seq_lens)[0]
         steps = steps_of(flat, seq_lens)
         is_time_major = self.is_time_major()
-        self._rlcatalog.timed = (steps, sequences) if is_time_major else None
+        self._rlcatalog.time_major_sizes = (steps, sequences) if is_time_major else None
         inputs = tf.reshape(flat, [sequences, steps, flat.shape[-1]])
         if is_time_major:
             inputs = tf.transpose(inputs, [1, 0, 2])

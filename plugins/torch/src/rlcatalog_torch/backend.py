@@ -292,7 +292,7 @@ class TorchBackend:
             lengths, padding, states = self._sequences(batch, dtype)
             flags["outputs_only"] = True
             # Views of the past with one row for several steps.
-            repeats = self.policy.views.training
+            repeats = self.policy.views.training_repeats
             inputs = {name: padding.fill(x, repeats.get(name, 1)) for name, x in inputs.items()}
         counted = _versioned_tensors(inputs, states)
         versions = _versions(counted)

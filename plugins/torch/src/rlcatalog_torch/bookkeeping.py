@@ -37,7 +37,7 @@ class TorchBookkeeping(ModelBookkeeping):
         """
         super().hold(model, models)
         registered = {id(module) for module in model.modules()}
-        for name, inner in self.held.items():
+        for name, inner in self.passed_models.items():
             if id(inner) not in registered and isinstance(inner, nn.Module):
                 model.add_module(f"_rlcatalog_{name}", inner)
 

@@ -140,7 +140,7 @@ class RecurrentNetwork(RecurrentBase, TorchModelV2):
         sequences = sequences_of(seq_lens)
         steps = steps_of(rows, sequences)
         is_time_major = self.is_time_major()
-        self._rlcatalog.timed = (steps, sequences) if is_time_major else None
+        self._rlcatalog.time_major_sizes = (steps, sequences) if is_time_major else None
         inputs = flat.reshape(sequences, steps, flat.shape[1])
         if is_time_major:
             inputs = inputs.transpose(0, 1)

@@ -71,7 +71,7 @@ class DiscreteCodec(_EntryByEntry):
         return values.astype(self._dtype) + self._dtype.type(self.info.start)
 
     def invert(self, action: Actions) -> Array:
-        values = self._given(action)
+        values = self._to_numbers(action)
         with np.errstate(invalid="ignore"):
             integers = values.astype(np.int64)
             raw: Array = integers - self.info.start
@@ -171,7 +171,7 @@ class _IntegersCodec(_EntryByEntry):
         """Return a batch in the same form as `_given`; numbers without a common dtype stay Python
         numbers.
         """
-        values = self._given(action)
+        values = self._to_numbers(action)
         # The user's array or tensor. Of a list with large integers, NumPy would make floats.
         if hasattr(action, "dtype"):
             return values
@@ -227,7 +227,7 @@ class MultiBinaryCodec(_EntryByEntry):
         self.choices = [(path, 2) for path in _paths(info)]
 
     def invert(self, action: Actions) -> Array:
-        values = self._given(action)
+        values = self._to_numbers(action)
         self._check_inside((values == 0) | (values == 1), values, "0 or 1")
         return values.reshape(len(values), self.width).astype(np.int64)
 
@@ -295,7 +295,7 @@ class BoxCodec(_EntryByEntry):
         return inside.astype(self._dtype, copy=False)
 
     def invert(self, action: Actions) -> Array:
-        values = self._given(action)
+        values = self._to_numbers(action)
         with np.errstate(over="ignore"):
             value = values.astype(self._dtype, copy=False)
         inside = (value >= self.lowest) & (value <= self.highest)
@@ -357,7 +357,7 @@ class SimplexCodec(_EntryByEntry):
     stored_form = BoxCodec.stored_form
 
     def invert(self, action: Actions) -> Array:
-        values = self._given(action)
+        values = self._to_numbers(action)
         sums = np.broadcast_to(values.sum(-1, keepdims=True), values.shape)
         # The tolerance of `Simplex.contains`.
         inside = (values >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)

@@ -30,7 +30,7 @@ class Episodes:
     def __init__(self, trial: ModelTrial) -> None:
         if not trial.policy.memory:
             raise NotApplicable("it has no state")
-        if any(name.startswith("state_in_") for name in trial.policy.views.acting):
+        if any(name.startswith("state_in_") for name in trial.policy.views.acting_names):
             raise NotApplicable("it reads windows of its state, which the kernel cuts")
         encoded = trial.encoded(2 * LENGTHS[0])
         self.trial, self.encoded = trial, encoded.reshape(2, LENGTHS[0], *encoded.shape[1:])
