@@ -32,7 +32,7 @@ from rlcatalog_runs import Interrupted, Interrupts, RunPlan, Session
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
 from rlcatalog_sb3.algorithms import make
-from rlcatalog_sb3.checkpoints import CheckpointCallback, _fill_up, _save_buffer, restore
+from rlcatalog_sb3.checkpoints import CheckpointCallback, _restore_full_size, _save_buffer, restore
 from rlcatalog_sb3.engine import SB3Options
 from rlcatalog_sb3.flat_spaces import for_sb3
 
@@ -380,7 +380,7 @@ def test_replay_buffer_of_dict_observations_is_restored(tmp_path):
     assert dqn.replay_buffer is expected  # saving cuts a copy
     dqn.load_replay_buffer(tmp_path / "buffer.pkl")
     assert len(dqn.replay_buffer.rewards) == 21  # 20 steps, and the next observation
-    _fill_up(dqn.replay_buffer)  # adds empty rows
+    _restore_full_size(dqn.replay_buffer)  # adds empty rows
 
     for key, column in expected.observations.items():
         np.testing.assert_array_equal(dqn.replay_buffer.observations[key], column)

@@ -5,7 +5,6 @@ create.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -89,7 +88,7 @@ class ActorCritic:
         clips_actions = not self._env_takes_raw_actions and not loop.adapts_actions
         if clips_actions:
             defaults["action_bounds"] = "clip"
-        defaults |= rules
+        defaults |= rules  # a loaded policy keeps the defaults that it was trained with
         config = lookup.config
         if keywords:
             config = _config_with_keywords(keywords, lookup, defaults, loop)
@@ -141,9 +140,10 @@ class ActorCritic:
         """
         encoded = self.observer.encode(obs)
         allowed = self.observer.mask(obs, masks)
-        step = self.collector.step(encoded, allowed, deterministic)
-        if step is not None:
-            return self.results_of(step)
+        frozen_step = self.collector.step(encoded, allowed, deterministic)
+        if frozen_step is not None:
+            return self.results_of(frozen_step)
+        # No frozen policy acts now, so the model itself computes the step.
         outputs, values = self.outputs_and_values({"obs": encoded, "is_training": False})
         actions, logp = self.draw(outputs, allowed, deterministic)
         return actions, values, logp
@@ -229,7 +229,11 @@ class ActorCritic:
 def _config_with_keywords(
     keywords: Mapping[str, Any], lookup: Lookup, defaults: Mapping[str, Any], loop: TrainingLoop
 ) -> dict[str, Any]:
-    """Return a lookup's model config with the keys that keyword arguments stand for."""
+    """Return a lookup's model config, extended by the keys that keyword arguments such as
+    `net_arch` stand for.
+    """
+    # The function that chooses parts for a config. The translation needs the chosen parts, because
+    # not every part reads every key.
     resolve = partial(
         lookup.catalog.resolve,
         lookup.observation_space,
@@ -259,8 +263,12 @@ def _warn_of_clipping(policy: Policy, algorithm: str) -> None:
         ActionRangeWarning: The default of `action_bounds` has no effect on some actions.
     """
     codec = policy.action_codec
-    default_codec = action_codec(codec.info, raw_kinds={codec.info.path: codec.raw_kind})
-    if not np.array_equal(default_codec.limits, codec.limits):
+    raw_kinds = {codec.info.path: codec.raw_kind}
+    # Without an argument for `action_bounds`, this codec has the default. If its limits differ, it
+    # would scale actions.
+    default_codec = action_codec(codec.info, raw_kinds=raw_kinds)
+    would_scale = not np.array_equal(default_codec.limits, codec.limits)
+    if would_scale:
         warn_caller(
             f"{codec.info.path}: {algorithm} clips actions, so action_bounds is 'clip' instead of"
             " 'affine', and the policy may act at the bounds only. Wrap the environment so that"
@@ -314,7 +322,8 @@ def _problem_with_box(codec: ActionCodec, space: Space, loop: TrainingLoop) -> s
     """Return why an algorithm cannot store or adapt raw actions for a Box, or None if it can."""
     if np.dtype(space.dtype) not in (np.float32, np.float64):
         return f"raw actions would be stored as {space.dtype}"
-    # Clipping is what "clip" asks for, and a bounded distribution never leaves the bounds.
+    # If the algorithm clips actions instead of passing them through the codec, this is right in two
+    # cases: "clip" asks for it, and a bounded distribution never leaves the bounds.
     is_right_when_clipped = codec.bounds == "clip" or codec.raw_kind == "bounded"
     if not loop.adapts_actions and not is_right_when_clipped:
         return (
@@ -348,11 +357,11 @@ def _keeps_choices(codec: ActionCodec) -> bool:
     lowest = [0] * codec.width
     highest = [count - 1 for count in codec.counts]
     raw = np.array([lowest, highest], np.int64)
-    # The codec may return values that are not numbers, or a different number of values.
-    with suppress(TypeError, ValueError):
+    try:
         actions = np.reshape(codec.adapt(raw), raw.shape)
-        return np.array_equal(actions, raw)
-    return False
+    except (TypeError, ValueError):  # values that are not numbers, or a different number of values
+        return False
+    return np.array_equal(actions, raw)
 
 
 class CatalogDistribution(Distribution):

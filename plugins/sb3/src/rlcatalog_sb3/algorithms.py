@@ -65,7 +65,7 @@ ALGORITHMS = {
     "RecurrentPPO": Algorithm("sb3_contrib", policy="CatalogRecurrentPolicy"),
 }
 #: Classes of this package → the module that defines them.
-_MODULES = {
+_MODULES_OF_OWN_CLASSES = {
     "CatalogExtractor": "features",
     "CatalogPolicy": "policies",
     "CatalogMaskablePolicy": "contrib",
@@ -95,7 +95,9 @@ def algorithm_class(name: str) -> type[BaseAlgorithm]:
     package = ALGORITHMS[name].package
     algorithm: type[BaseAlgorithm]
     try:
-        if name in _MODULES:  # RecurrentPPO, of which this package has its own version
+        if (
+            name in _MODULES_OF_OWN_CLASSES
+        ):  # RecurrentPPO, of which this package has its own version
             algorithm = _import_own_class(name)
         else:
             algorithm = getattr(importlib.import_module(package), name)  # the package's class
@@ -117,8 +119,9 @@ def refuse_import_of_algorithm(name: str) -> None:
     """
     if name not in ALGORITHMS:
         return
-    package, policy = ALGORITHMS[name]
-    if policy is None:
+    package = ALGORITHMS[name].package
+    policy = ALGORITHMS[name].policy
+    if policy is None:  # DQN, SAC or TD3, which has a catalog trunk in its own policy
         own_class = "CatalogExtractor"
         keywords = f'{{"features_extractor_class": {own_class}}}'
         call = f'{name}("MlpPolicy", env, policy_kwargs={keywords})'
@@ -154,7 +157,7 @@ def make(
     policy_name = ALGORITHMS[name].policy
     policy_kwargs = dict(settings.pop("policy_kwargs", {}))
     policy: Any
-    if policy_name is None:
+    if policy_name is None:  # DQN, SAC or TD3, which has a catalog trunk in its own policy
         if frozen == "always":
             raise NotServedError(
                 f"frozen='always': {name} does not act with a catalog policy. Remove it."
@@ -190,7 +193,7 @@ def _check_settings(name: str, algorithm: type[BaseAlgorithm], settings: Mapping
 
 def _import_own_class(name: str) -> Any:
     """Return this package's class with the given name."""
-    module = importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}")
+    module = importlib.import_module(f"rlcatalog_sb3.{_MODULES_OF_OWN_CLASSES[name]}")
     return getattr(module, name)  # a class of this package
 
 

@@ -32,7 +32,7 @@ POLICY = "policy"
 ALGORITHM = "algorithm.zip"
 BUFFER = "replay_buffer.pkl"
 #: The logger's column for the mean return of the last episodes.
-RETURN = "rollout/ep_rew_mean"
+MEAN_RETURN = "rollout/ep_rew_mean"
 
 
 class Stopped(Exception):
@@ -133,11 +133,12 @@ class RowWriter(KVWriter):
                 columns[key] = plain_value
         row = {
             "timesteps_total": step,
-            "episode_return_mean": columns.get(RETURN),
+            "episode_return_mean": columns.get(MEAN_RETURN),
             **columns,
         }
         episode_count = len(self._algorithm.ep_info_buffer or ())
-        self._session.report(row, partial(policy_of, self._algorithm), episode_count)
+        make_policy = partial(policy_of, self._algorithm)
+        self._session.report(row, policy=make_policy, episodes=episode_count)
 
     def close(self) -> None:
         """Do nothing, because the session closes the logs."""
@@ -174,7 +175,7 @@ def restore(name: str, checkpoint: Path, env: GymEnv, **settings: Any) -> BaseAl
         algorithm = cls.load(checkpoint / ALGORITHM, env=env, **settings)
         if isinstance(algorithm, OffPolicyAlgorithm):
             algorithm.load_replay_buffer(checkpoint / BUFFER)
-            _fill_up(algorithm.replay_buffer)
+            _restore_full_size(algorithm.replay_buffer)
     return algorithm
 
 
@@ -199,6 +200,7 @@ def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
         for name, columns in _columns(buffer):
             short_columns = map_tensors(columns, lambda column: column[:used_rows])
             setattr(short_buffer, name, short_columns)
+        # The method below saves the buffer in this attribute.
         algorithm.replay_buffer = short_buffer
     try:
         algorithm.save_replay_buffer(path)
@@ -206,7 +208,7 @@ def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
         algorithm.replay_buffer = buffer
 
 
-def _fill_up(buffer: ReplayBuffer | None) -> None:
+def _restore_full_size(buffer: ReplayBuffer | None) -> None:
     """Extend the arrays of a replay buffer that was loaded from a file of `_save_buffer`."""
     if buffer is None or not _has_unused_rows(buffer):
         return

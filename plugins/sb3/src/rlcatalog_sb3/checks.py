@@ -95,7 +95,7 @@ def outputs(algorithm: BaseAlgorithm) -> kit.OutputFunction:
         )
     info = SpaceInfo.read(policy.catalog_policy.observation_space)
     origin = origin_of(policy.observation_space, policy.action_space)
-    flattening = None
+    flattening = None  # unless `for_sb3` has flattened the environment
     if origin is not None:
         flattening = Flattening(
             origin.observation_space, origin.action_space, origin.config, catalog=origin.catalog

@@ -86,11 +86,13 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         # sb3-contrib has separate states for actor and critic. Here, both are the model's one
         # state.
         memory = self._packer.unpack(lstm_states.pi, episode_starts)
-        step = actor_critic.collector.step(encoded, mask, deterministic, memory)
-        if step is not None and step.state is not None:
-            new_memory = [torch.from_numpy(part) for part in step.state.memory]
+        # The step of a frozen policy, or None if the model itself must compute it.
+        frozen_step = actor_critic.collector.step(encoded, mask, deterministic, memory)
+        if frozen_step is not None:
+            assert frozen_step.state is not None  # this policy has a memory
+            new_memory = [torch.from_numpy(part) for part in frozen_step.state.memory]
             states = self._packer.pack(new_memory)
-            actions, values, logp = actor_critic.results_of(step)
+            actions, values, logp = actor_critic.results_of(frozen_step)
         else:
             outputs, values, states = self._run_step_with_values(encoded, memory)
             actions, logp = actor_critic.draw(outputs, mask, deterministic)
@@ -190,7 +192,8 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         """
         if known_lengths is None:
             self._warn_of_padding(starts)
-            lengths = torch.full((len(starts),), starts.shape[1], dtype=torch.int32)
+            sequence_count, step_count = starts.shape
+            lengths = torch.full((sequence_count,), step_count, dtype=torch.int32)
         else:
             lengths = torch.from_numpy(known_lengths)
         padding = Padding.of(lengths, encoded)
@@ -198,7 +201,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             # sb3-contrib pads with zeros, but a model must only see real observations.
             real_rows = padding.take(encoded)
             encoded = padding.fill(real_rows)
-        inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
+        inputs = {"obs": encoded, "is_training": True, "outputs_only": True}  # no new memory
         memory = self._packer.unpack(states, starts[:, 0])
         model = self.actor_critic.model
         outputs, _ = model(inputs, memory, lengths.to(encoded.device))
@@ -228,7 +231,8 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
 
     def _warn_of_padding(self, starts: Tensor) -> None:
         """Warn once if padding of unknown length would change a model's batch statistics."""
-        may_have_padding = starts.shape[1] > 1
+        step_count = starts.shape[1]
+        may_have_padding = step_count > 1  # every sequence has at least one real step
         if not may_have_padding or self._has_warned:
             return
         # PyTorch's layers with batch statistics have this attribute.

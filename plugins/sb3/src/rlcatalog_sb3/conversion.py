@@ -84,7 +84,7 @@ def _rebuild(sb3_policy: BasePolicy, sb3_action_space: Space) -> Policy:
     """
     layers = _layers_after_trunk(sb3_policy)
     extractor = layers.extractor
-    action_space = extractor.own_actions
+    action_space = extractor.env_action_space
     if action_space is None:
         # The environment was not flattened, so Stable-Baselines3 has the environment's own space.
         action_space = sb3_action_space
@@ -94,12 +94,12 @@ def _rebuild(sb3_policy: BasePolicy, sb3_action_space: Space) -> Policy:
         config["gaussian_log_std_max"] = _HIGHEST_LOG_STD
         config["custom_action_dist"] = "squashed_gaussian"
     policy = rlcatalog.build(
-        extractor.own_space,
+        extractor.env_observation_space,
         action_space,
         config,
         "torch",
         catalog=extractor.catalog,
-        defaults=extractor.rules,
+        defaults=extractor.rules,  # an extractor from a file keeps its earlier defaults
     )
     _copy_weights(policy, layers)
     _check_outputs(policy, layers)
@@ -122,12 +122,13 @@ def _in_layout_of_env(policy: Policy, model: BaseAlgorithm) -> Policy:
     if envs is None or is_flattened or _transposes_images(envs):
         return policy
     layout = policy.config["image_layout"]
-    policy_expects_channels_last = (
-        untransposed(model.observation_space, layout) is not model.observation_space
-    )
+    space_with_channels_last = untransposed(model.observation_space, layout)
+    # The function returns the same object if it does not move any channels.
+    policy_expects_channels_last = space_with_channels_last is not model.observation_space
     if not policy_expects_channels_last:
         return policy
-    if not policy.resolution.image_layouts:
+    reads_images_by_layout = bool(policy.resolution.image_layouts)
+    if not reads_images_by_layout:
         raise NotServedError(
             f"{model.observation_space}: the environment's images have their channels first, but"
             f" {type(policy.model).__name__} was trained on {policy.observation_space}. Set"
@@ -332,7 +333,7 @@ def _config_with_layers(
             " net_arch=[]."
         )
     config["post_fcnet_hiddens"] = [*trunk_widths, *(layer.linear.out_features for layer in hidden)]
-    config["post_fcnet_activation"] = activations.pop()
+    config["post_fcnet_activation"] = activations.pop()  # the only one
     return config
 
 
@@ -355,7 +356,7 @@ def _copy_weights(policy: Policy, layers: _Layers) -> None:
     trunk_weights = weights_of(layers.extractor.trunk)
     weights = dict(trunk_weights)
     # The model numbers the trunk's own hidden layers first, then Stable-Baselines3's.
-    first_number = sum(_is_hidden_weight(name) for name in trunk_weights)
+    first_number = sum(_is_weight_of_hidden_layer(name) for name in trunk_weights)
     for number, layer in enumerate(layers.hidden, start=first_number):
         weights[f"hidden.layers.{number}.weight"] = _to_array(layer.linear.weight)
         weights[f"hidden.layers.{number}.bias"] = _to_array(layer.linear.bias)
@@ -370,7 +371,7 @@ def _copy_weights(policy: Policy, layers: _Layers) -> None:
     set_weights_of(policy.model, weights)
 
 
-def _is_hidden_weight(name: str) -> bool:
+def _is_weight_of_hidden_layer(name: str) -> bool:
     return name.startswith("hidden.layers.") and name.endswith(".weight")
 
 

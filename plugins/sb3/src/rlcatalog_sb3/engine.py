@@ -95,7 +95,7 @@ class SB3Engine(Engine):
         options = self.plan.options
         algorithm = {
             "name": self.plan.algorithm,
-            "env_config": {},
+            "env_config": {},  # this engine passes no arguments to the environment
             "num_envs": options.envs,
             "seed": self.plan.seed,
             **options.settings,

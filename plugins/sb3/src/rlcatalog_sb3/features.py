@@ -107,8 +107,8 @@ class CatalogExtractor(CombinedExtractor):
         self.catalog = lookup.catalog
         #: The environment's spaces (action space: None if unknown) and the config's keys, from
         #: which a policy can be rebuilt.
-        self.own_space = lookup.observation_space
-        self.own_actions = None if origin is None else origin.action_space
+        self.env_observation_space = lookup.observation_space
+        self.env_action_space = None if origin is None else origin.action_space
         self.config = parts.resolution.config.explicit
         #: The rules that a loaded extractor was built with; empty for a new one.
         self.rules = rules
@@ -162,6 +162,7 @@ def _build_parts(catalog: Catalog, origin: Origin | None, resolution: Resolution
     trunk = build_model(
         {"trunk": resolution.part("trunk")},
         preprocessor.observation_space,
+        # Without an action space and a number of outputs, the model ends with the trunk's features.
         action_space=None,
         num_outputs=None,
         config=resolution.config,
@@ -256,7 +257,7 @@ def _inverse_of_preprocess_obs(space: Space, *, scaled: bool) -> Callable[[Any],
         return partial(_restore_choices, [int(count) for count in space.nvec])
     if scaled and is_image_space(space):
         return _restore_bytes
-    return _keep
+    return _keep_unchanged
 
 
 def _restore_entries(
@@ -282,5 +283,5 @@ def _restore_bytes(scaled_image: Tensor) -> Tensor:
     return (scaled_image * 255.0).round_()
 
 
-def _keep(obs: Tensor) -> Tensor:
+def _keep_unchanged(obs: Tensor) -> Tensor:
     return obs

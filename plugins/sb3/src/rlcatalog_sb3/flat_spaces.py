@@ -31,7 +31,7 @@ from rlcatalog_sb3.spaces import (
 from rlcatalog_sb3.unread_masks import warn_of_info
 
 #: The kernel's config keys that affect encoded observations or raw actions.
-_SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
+_KEYS_OF_ENCODING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
 #: A bound so large that nothing is clipped.
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -219,6 +219,7 @@ class Flattening:
             mask_columns = spaces.MultiBinary(self.masks.size)
             self.observation_space = spaces.Dict({OBS: box, MASK: mask_columns})
         self.action_space = flat_actions(self.action_codec)
+        # Also stored here, in case another wrapper replaces the observation space.
         setattr(self.action_space, ORIGIN, origin)
 
     def observe(self, obs: Any, mask: Any = None, *, last: bool = False) -> Any:
@@ -245,14 +246,14 @@ class Flattening:
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     """Return the settings that determine encoded observations and raw actions, as plain data."""
     config = resolution.config
-    codecs = [part for _, part in preprocessor.parts()]
+    parts = [part for _path, part in preprocessor.parts()]
     encoding: dict[str, Any] = {
-        "preprocessors": [f"{part.provider}:{part.name}" for part in codecs],
+        "preprocessors": [f"{part.provider}:{part.name}" for part in parts],
         "raw_kinds": resolution.dists.raw_kinds("torch"),
         "mask_key": resolution.mask_key,
     }
-    keys = set(_SHAPING)
-    for part in codecs:
+    keys = set(_KEYS_OF_ENCODING)
+    for part in parts:
         keys.update(resolution.config_keys(part))
     if config["custom_preprocessor"] is not None:
         keys.add("custom_model_config")  # a user's class may read its settings there
@@ -288,7 +289,9 @@ def flat_actions(codec: ActionCodec) -> Space:
     """
     if codec.whole:  # all raw values are choices
         counts = list(codec.counts or ())
-        return spaces.Discrete(counts[0]) if codec.scalar else spaces.MultiDiscrete(counts)
+        if codec.scalar:  # a single choice
+            return spaces.Discrete(counts[0])
+        return spaces.MultiDiscrete(counts)
     low = np.full(codec.width, -_LARGEST)
     high = np.full(codec.width, _LARGEST)
     if is_float_box(codec.info):

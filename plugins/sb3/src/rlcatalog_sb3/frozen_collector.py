@@ -88,7 +88,7 @@ class FrozenCollector:
             return None
         self._steps_since_update += 1
         state = frozen.initial_state(rows)
-        if state is not None:
+        if state is not None:  # the model has a memory
             state = state._replace(memory=tuple(part.numpy() for part in memory))
         step = frozen.act_encoded(
             encoded.numpy(),
@@ -97,7 +97,7 @@ class FrozenCollector:
             explore=not deterministic,
         )
         # The first step of a graph may show that its results differ from the policy's.
-        self._may_freeze = _is_faster(frozen)
+        self._may_freeze = _is_recorded(frozen)
         return step
 
     def _frozen_policy(self, rows: int) -> Frozen | None:
@@ -133,7 +133,9 @@ class FrozenCollector:
         return self._steps_before_freezing > FIRST_STEPS
 
     def _freeze(self, rows: int) -> Frozen | None:
-        """Freeze the policy; return None if the frozen form is not faster."""
+        """Freeze the policy; return None if its step cannot be recorded, so that it would not be
+        faster.
+        """
         # Drawn from PyTorch's generator, so that the algorithm's seed determines the run.
         seed = int(torch.randint(2**31, ()))
         frozen = self.policy.freeze(rows, seed=seed)
@@ -142,7 +144,7 @@ class FrozenCollector:
         # The policy is frozen in the middle of a rollout. Its remaining steps must not look like a
         # short rollout.
         self._steps_since_update = SHORTEST_ROLLOUT
-        self._may_freeze = _is_faster(frozen)
+        self._may_freeze = _is_recorded(frozen)
         return frozen if self._may_freeze else None
 
     def _current_version(self) -> int:
@@ -155,6 +157,6 @@ class FrozenCollector:
         return FrozenCollector, (self.policy, self.mode)
 
 
-def _is_faster(frozen: Frozen) -> bool:
+def _is_recorded(frozen: Frozen) -> bool:
     """Return whether a frozen policy acts with a recorded graph; otherwise, it has a reason."""
     return frozen.reason is None

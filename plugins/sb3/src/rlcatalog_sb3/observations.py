@@ -43,7 +43,7 @@ class Observer:
         layout = policy.config.get("image_layout")
         self._to_env_arrays = make_array_converter(space, layout)
         self._mask_key = policy.masks.key
-        if origin is None:
+        if origin is None:  # the environment is not flattened
             self.encode = make_encoder(policy.preprocessor, space, layout, policy.preprocess)
             self.has_mask_columns = _stores_masks_as_columns(space, policy)
         else:

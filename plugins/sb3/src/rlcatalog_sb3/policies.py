@@ -210,7 +210,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         return {
             "observation_space": self.observation_space,
             "action_space": self.action_space,
-            "lr_schedule": no_learning,
+            "lr_schedule": no_learning,  # the algorithm is not saved
             "model_config": self.actor_critic.model_config,
             "catalog": self.actor_critic.catalog,
             "frozen": self.actor_critic.collector.mode,

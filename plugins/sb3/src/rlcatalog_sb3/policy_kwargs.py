@@ -15,6 +15,7 @@ from rlcatalog.config import activation_name, same
 from rlcatalog.errors import ConfigError, nearest, shown
 from rlcatalog.plugins import Part
 from rlcatalog_sb3.algorithms import TrainingLoop
+from rlcatalog_sb3.flat_spaces import is_float_box
 from rlcatalog_sb3.spaces import has_images
 
 #: PyTorch modules (without arguments) → the catalog's names for activations.
@@ -225,8 +226,7 @@ def _translate_log_std_init(argument: _Argument) -> dict[str, Any]:
     resolution = argument.resolution
     info = resolution.action
     dist = resolution.part("action_dist")
-    is_float_box = info.kind == "box" and np.issubdtype(info.dtype, np.floating)
-    if not is_float_box or not _may_read(resolution, dist, "free_log_std"):
+    if not is_float_box(info) or not _may_read_key(resolution, dist, "free_log_std"):
         raise ConfigError(
             f"policy_kwargs: {argument.text}: {dist.name}, the distribution for {info.describe()},"
             " has no separate log standard deviations (free_log_std). Leave it out."
@@ -273,7 +273,7 @@ def _check_place_in_net(argument: _Argument, key: str, *, image_advice: str) -> 
             f"policy_kwargs: {argument.text}: the observation contains images. {image_advice}"
         )
     trunk = resolution.part("trunk")
-    if not _may_read(resolution, trunk, key):
+    if not _may_read_key(resolution, trunk, key):
         trunk_keys = ", ".join(resolution.config_keys(trunk)) or "it has none"
         raise ConfigError(
             f"policy_kwargs: {argument.text}: the model {trunk.name} does not read {key}. Set its"
@@ -281,7 +281,7 @@ def _check_place_in_net(argument: _Argument, key: str, *, image_advice: str) -> 
         )
 
 
-def _may_read(resolution: Resolution, part: Part, key: str) -> bool:
+def _may_read_key(resolution: Resolution, part: Part, key: str) -> bool:
     """Return whether a part may read a config key; one that declares no keys may read any."""
     return part.undeclared or key in resolution.config_keys(part)
 

@@ -204,7 +204,7 @@ def refuse_model(policy: Policy, loop: TrainingLoop) -> None:
     memory = policy.resolution.choices["memory"].part
     if memory is None:
         name = policy.model_name
-        where = ""
+        where = ""  # no config key selects the model's own memory
     else:
         name = f"the memory {memory.name!r}"
         where = f"{keys_that_select(policy.resolution, 'memory')}: "

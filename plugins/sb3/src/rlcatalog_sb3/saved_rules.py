@@ -15,7 +15,7 @@ from rlcatalog_sb3.spaces import Origin
 
 #: The algorithm's attribute with the rules. Stable-Baselines3 saves all attributes, and restores
 #: them before it builds the policy.
-_ATTRIBUTE = "rlcatalog_rules"
+_RULES_ATTRIBUTE = "rlcatalog_rules"
 
 
 def find_rules(algorithm: BaseAlgorithm | None, origin: Origin | None) -> dict[str, Any]:
@@ -31,8 +31,8 @@ def find_rules(algorithm: BaseAlgorithm | None, origin: Origin | None) -> dict[s
         # A new algorithm has made no step. One that has made steps was loaded from a file, and a
         # file of an earlier version has no such attribute.
         is_loaded = algorithm.num_timesteps > 0
-        default = UNSAVED_RULES if is_loaded else {}
-        rules |= getattr(algorithm, _ATTRIBUTE, default)
+        rules_without_attribute = UNSAVED_RULES if is_loaded else {}
+        rules |= getattr(algorithm, _RULES_ATTRIBUTE, rules_without_attribute)
     if origin is not None:
         for key in RULES:
             if key in origin.encoding:
@@ -43,7 +43,7 @@ def find_rules(algorithm: BaseAlgorithm | None, origin: Origin | None) -> dict[s
 def keep_rules(algorithm: BaseAlgorithm | None, config: Mapping[str, Any]) -> None:
     """Store the rules of a model config in the algorithm, where Stable-Baselines3 saves them."""
     if algorithm is not None:
-        setattr(algorithm, _ATTRIBUTE, rules_of(config))
+        setattr(algorithm, _RULES_ATTRIBUTE, rules_of(config))
 
 
 def rules_of(config: Mapping[str, Any]) -> Mapping[str, Any]:

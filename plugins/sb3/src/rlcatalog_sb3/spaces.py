@@ -196,6 +196,7 @@ def untransposed(space: Space, layout: str | None) -> Space:
     """
     if isinstance(space, spaces.Dict):
         children = {key: untransposed(child, layout) for key, child in space.spaces.items()}
+        # Callers notice by identity that nothing was moved.
         is_unchanged = all(children[key] is child for key, child in space.spaces.items())
         return space if is_unchanged else spaces.Dict(children)
     if not isinstance(space, spaces.Box) or not is_transposed(space, layout):

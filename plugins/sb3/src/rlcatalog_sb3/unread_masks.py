@@ -47,12 +47,16 @@ class UnreadMasks:
         """
         if self._env is None:
             return
-        env = self._env()
-        self._env = None
-        if env is None or not self._masks.size or self._masks.info_key is None:
+        env = self._env()  # None if the environment no longer exists
+        self._env = None  # warn only once
+        has_nothing_to_mask = self._masks.size == 0
+        # With None as the config's `action_mask_key`, the user turns such masks off.
+        ignores_masks = self._masks.info_key is None
+        if env is None or has_nothing_to_mask or ignores_masks:
             return
         if not self._calls_method and _has_mask_method(env):
             _warn("action_masks()", "this method")
+        # One environment's info is enough.
         for info in env.reset_infos[:1]:
             warn_of_info(info, self._masks)
 
