@@ -176,7 +176,7 @@ def test_deaths_are_not_counted_without_a_store(monkeypatch):
     missing = private_api.RAY.name("ray.experimental.internal_kv:_gone", "count deaths")
     for name in ("get_value", "put_value", "delete_value"):
         monkeypatch.setattr(worker_deaths, name, missing)
-    monkeypatch.setattr(worker_deaths, "_key", lambda: b"key")
+    monkeypatch.setattr(worker_deaths, "_record_key", lambda: b"key")
 
     assert worker_deaths.record_start() is None
     worker_deaths.forget_starts()  # raises nothing

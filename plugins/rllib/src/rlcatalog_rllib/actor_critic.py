@@ -33,14 +33,16 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
         rows = self.rows(batch)
         outputs, states = self.run_model(self.model, rows, training=False)
-        actions, logp, params = self.draw(self.mask_outputs(outputs, rows), explore)
+        masked_outputs = self.mask_outputs(outputs, rows)
+        actions, logp, dist_params = self.draw(masked_outputs, explore)
         results = {
             Columns.ACTIONS: actions,
             Columns.ACTION_LOGP: logp,
-            Columns.ACTION_DIST_INPUTS: params,
+            Columns.ACTION_DIST_INPUTS: dist_params,
         }
         if not self.has_memory:
             return results
+        # A model with memory gets batches of sequences, which `rows` has flattened.
         in_batch_shape: dict[str, Any] = {
             name: value.reshape(*rows.shape, *value.shape[1:]) for name, value in results.items()
         }

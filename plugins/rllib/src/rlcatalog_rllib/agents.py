@@ -183,13 +183,17 @@ class EncodeAgents(Encoding):
         **kwargs: Any,
     ) -> None:
         self.encoders = {
-            name: EpisodeEncoder(recipe, *module_spaces[name]) for name, recipe in recipes.items()
+            name: EpisodeEncoder(
+                recipe, module_spaces[name].observation_space, module_spaces[name].action_space
+            )
+            for name, recipe in recipes.items()
         }
         space_by_module = {}
-        for name, (obs_space, _) in module_spaces.items():
-            space_by_module[name] = obs_space
+        for name, own_spaces in module_spaces.items():
             if name in self.encoders:
                 space_by_module[name] = self.encoders[name].space
+            else:  # a module without catalog parts, whose observations do not change
+                space_by_module[name] = own_spaces.observation_space
         self._space = spaces.Dict(space_by_module)
         super().__init__(
             input_observation_space,
@@ -272,9 +276,9 @@ class AdaptAgents(ConnectorV2):
                 module_id: Any = episode.module_for(agent)
                 module = rl_module[module_id]
                 if isinstance(module, CatalogModule):
-                    row = np.reshape(raw_action, (1, -1))
-                    actions[agent] = first_row(module.policy.adapt(row))
-                else:
+                    batch_of_one = np.reshape(raw_action, (1, -1))
+                    actions[agent] = first_row(module.policy.adapt(batch_of_one))
+                else:  # a module without catalog parts
                     actions[agent] = self._map_to_space(raw_action, agent)
             env_actions.append(actions)
         batch[Columns.ACTIONS_FOR_ENV] = env_actions

@@ -37,10 +37,11 @@ def check_same(policy: Policy, identity_of_state: Array | None) -> None:
     Raises:
         SavedPolicyError: The spaces or parts differ.
     """
-    if identity_of_state is None:
+    if identity_of_state is None:  # as in the state that a learner sends to runners
         return
     here = _description(policy)
-    there = json.loads(np.asarray(identity_of_state, np.uint8).tobytes())
+    json_of_state = np.asarray(identity_of_state, np.uint8).tobytes()
+    there = json.loads(json_of_state)
     for key in ("observation_space", "action_space"):
         if not same_space(here[key], there[key]):
             text_key = key + "_text"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ray.rllib.core.rl_module.rl_module import RLModule
 
 #: Ray Tune registers environments by name, and never releases a name.
-_NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
+_UNUSED_NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
 _ENV_COUNT = 2
 _STEPS_PER_ENV = 12
 
@@ -71,7 +71,7 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
 
     from rlcatalog_rllib.configuration import configure
 
-    name = next(_NAMES)
+    name = next(_UNUSED_NAMES)
     register_env(name, lambda _: kit.ExampleEnv(example))
     config: Any = PPOConfig().debugging(log_level="ERROR")  # type: ignore[no-untyped-call]
     config.env_runners(

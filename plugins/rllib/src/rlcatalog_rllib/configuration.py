@@ -101,12 +101,13 @@ def configure(
     module_name = check_config(config, models or {})
     rays_settings = ray_config.given_to_ray(config)
     request = _Request(
-        module_name,
-        _user_env(config, env, env_config, catalog),
-        rays_settings,
-        {**rays_settings, **_as_config(model)},
-        _users_function(given_env_to_module(config)),
-        _users_function(given_module_to_env(config)),
+        module_name=module_name,
+        env=_user_env(config, env, env_config, catalog),
+        rays_settings=rays_settings,
+        model_config={**rays_settings, **_as_config(model)},
+        # Functions that create the user's own connectors, if the config has any.
+        env_to_module=_users_function(given_env_to_module(config)),
+        module_to_env=_users_function(given_module_to_env(config)),
     )
     if config.is_multi_agent:
         policy_configs = {name: _as_config(value) for name, value in (models or {}).items()}
@@ -198,6 +199,8 @@ def _read_env(request: _Request, model: Mapping[str, Any]) -> _EnvFacts:
     catalog = request.env.catalog_here()
     env = create_env(request.env.env, request.env.env_config)
     try:
+        # Masks stay where they are, so that a warning can be given about masks outside the
+        # observation.
         wrapped_env = catalog.wrap_env(env, model, move_masks=False)
         observation_space = wrapped_env.observation_space
         action_space = wrapped_env.action_space
@@ -429,13 +432,16 @@ def _set_up(
     """
     config.environment(env, env_config=dict(env_config))
     # Ray's DQN reads max_seq_len here. The user's keys are kept for a second configure().
-    max_seq_len = max((recipe.model["max_seq_len"] for recipe in recipes), default=20)
+    rays_max_seq_len = 20  # Ray's default, for a config in which no policy has catalog parts
+    max_seq_len = max((recipe.model["max_seq_len"] for recipe in recipes), default=rays_max_seq_len)
     config.rl_module(rl_module_spec=spec, model_config={"max_seq_len": max_seq_len, **settings})
-    if config.env_runner_cls is None and config.output is None:
+    # With an output for recorded episodes, Ray chooses a runner that writes them.
+    records_episodes = config.output is not None
+    if config.env_runner_cls is None and not records_episodes:
         config.env_runners(env_runner_cls=runner)
     config.callbacks(
-        on_algorithm_init=_with_check(config.callbacks_on_algorithm_init),
-        on_env_runners_recreated=_with_check(config.callbacks_on_env_runners_recreated),
+        on_algorithm_init=_with_check_of_runners(config.callbacks_on_algorithm_init),
+        on_env_runners_recreated=_with_check_of_runners(config.callbacks_on_env_runners_recreated),
     )
     return config.env_runners(
         env_to_module_connector=env_to_module,
@@ -444,7 +450,9 @@ def _set_up(
     )
 
 
-def _with_check(callbacks: Callable[..., Any] | list[Callable[..., Any]] | None) -> list[Any]:
+def _with_check_of_runners(
+    callbacks: Callable[..., Any] | list[Callable[..., Any]] | None,
+) -> list[Any]:
     """Return the user's callbacks for an event, followed by the check of remote runners."""
     if callbacks is None:
         callbacks = []

@@ -178,6 +178,7 @@ def space_behind_connectors(
         INPUT_ENV_SINGLE_SPACES: (obs_space, action_space),
     }
     device = None
+    # The spaces after a connector are the input of the next one.
     for connector in call_users_function(make, env, spaces, device):
         connector.input_action_space = action_space
         connector.input_observation_space = obs_space
@@ -228,6 +229,7 @@ class ModuleToEnv:
         env: gymnasium.Env[Any, Any] | None = None,
         spaces: Mapping[str, Any] | None = None,
     ) -> list[ConnectorV2]:
+        # Ray's own connectors in Ray's order, without NormalizeAndClipActions.
         connectors = [
             rays.GetActions(),
             rays.TensorToNumpy(),
@@ -236,9 +238,9 @@ class ModuleToEnv:
         if self.by_agent:
             connectors.append(rays.ModuleToAgentUnmapping())
         connectors.append(rays.RemoveSingleTsTimeRankFromBatch())
-        connectors += call_users_function(self.own, env, spaces)
+        connectors += call_users_function(self.own, env, spaces)  # the user's connectors
         connectors.append(rays.ListifyDataForVectorEnv())
-        connectors.append(self.adapt())
+        connectors.append(self.adapt())  # maps raw actions to the environment's actions
         return connectors
 
 

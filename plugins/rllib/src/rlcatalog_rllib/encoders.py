@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -48,10 +48,10 @@ class EpisodeEncoder:
         self._has_views = has_views(self.space)
         self._history = ViewHistory(self.policy)
         self._history_by_episode: dict[Any, ViewHistory] = {}
-        #: The filter's statistics after the last merge.
-        self._begun: dict[str, Array] = {}
+        #: The filter's statistics after the last merge, or at the start.
+        self._merged_statistics: dict[str, Array] = {}
         if self.policy.filter is not None:
-            self._begun = self.policy.filter.get_state()
+            self._merged_statistics = self.policy.filter.get_state()
 
     def encode(
         self, episodes: Sequence[SingleAgentEpisode], learn: bool, *, in_step: bool = True
@@ -96,6 +96,7 @@ class EpisodeEncoder:
         if self._is_encoded_in_env:
             return [obs[MASK].astype(np.int8) for obs in observations]
         if not any(episode.is_done for episode in episodes):
+            # All masks can be read at once, which is faster.
             return np.asarray(self.policy.action_mask(observations)).astype(np.int8)
         # After the end of an episode, the mask need not allow any action.
         masks = []
@@ -116,8 +117,9 @@ class EpisodeEncoder:
         rows: list[Any] = []
         for episode, obs in zip(episodes, encoded, strict=True):
             history = self._history_by_episode.setdefault(episode.id_, ViewHistory(self.policy))
-            views = history.see([episode], obs[None])
-            rows += rows_of(views, 1)
+            batch_of_one = obs[None]
+            views = history.see([episode], batch_of_one)
+            rows += rows_of(views, count=1)
             if episode.is_done:
                 del self._history_by_episode[episode.id_]
         return rows
@@ -131,13 +133,13 @@ class EpisodeEncoder:
         """Return the filter's current statistics and the statistics after the last merge."""
         if self.policy.filter is None:
             return {}
-        return {"filter": self.policy.filter.get_state(), "begun": dict(self._begun)}
+        return {"filter": self.policy.filter.get_state(), "begun": dict(self._merged_statistics)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the statistics."""
         if state and self.policy.filter is not None:
             self.policy.filter.set_state(state["filter"])
-            self._begun = self.policy.filter.get_state()
+            self._merged_statistics = self.policy.filter.get_state()
 
     __setstate__ = set_state
 
@@ -146,13 +148,24 @@ class EpisodeEncoder:
         states = [state for state in states if state]
         if self.policy.filter is None or not states:
             return {}
-        # Each runner contributes the statistics collected since they were last set; this one has
-        # the rest.
-        news = [since(state["begun"], state["filter"]) for state in states]
-        together = merged([self.policy.filter.get_state(), *news])
+        # Each runner contributes the statistics collected since the last merge ("begun"); this one
+        # has the rest.
+        new_statistics = [since(state["begun"], state["filter"]) for state in states]
+        together = merged([self.policy.filter.get_state(), *new_statistics])
         # Ray does not store it elsewhere if the driver has no runner.
         self.set_state({"filter": together})
         return {"filter": together, "begun": together}
+
+
+class _Step(NamedTuple):
+    """Position of an environment in its episode."""
+
+    episode_id: str
+    t: int
+
+    def follows(self, last: _Step) -> bool:
+        """Return whether this is the step after `last` in the same episode."""
+        return self == (last.episode_id, last.t + 1)
 
 
 class ViewHistory:
@@ -168,7 +181,7 @@ class ViewHistory:
         #: last call; None before the first one.
         self._history: Any = None
         self._obs: Array | None = None
-        self._last_steps: list[tuple[str, int]] = []
+        self._last_steps: list[_Step] = []
 
     def see(self, episodes: Sequence[SingleAgentEpisode], obs: Array) -> dict[str, Any]:
         """Record the last step, and return the current views `[B, ...]`.
@@ -178,17 +191,14 @@ class ViewHistory:
             obs: The episodes' current encoded observations `[B, ...]`.
         """
         count = len(episodes)
-        steps = [(episode.id_, episode.t) for episode in episodes]
-        is_new_run = self._obs is None or len(self._obs) != count
-        if is_new_run:
+        steps = [_Step(episode.id_, episode.t) for episode in episodes]
+        has_no_past = self._obs is None or len(self._obs) != count
+        if has_no_past:  # the first call, or another number of environments
             self._history = self._views.start(count)
             has_continued = np.zeros(count, np.bool_)
         else:
             has_continued = np.array(
-                [
-                    now == (id_before, t_before + 1)
-                    for now, (id_before, t_before) in zip(steps, self._last_steps, strict=True)
-                ]
+                [step.follows(last) for step, last in zip(steps, self._last_steps, strict=True)]
             )
             if has_continued.any():
                 assert self._obs is not None  # there was a step before

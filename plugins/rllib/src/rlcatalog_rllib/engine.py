@@ -86,6 +86,7 @@ class RLlibEngine(Engine):
         # episodes.
         seed = derive_seed(plan.seed, SeedStream.ENGINE, plan.steps)
         config.debugging(seed=seed, log_level="ERROR")
+        # By default, an iteration of IMPALA lasts at least ten seconds.
         config.reporting(min_time_s_per_iteration=0)
         self._config = configure(config, plan.env_id, model=options.model)
 
@@ -95,7 +96,11 @@ class RLlibEngine(Engine):
 
     def describe(self) -> Mapping[str, Any]:
         options = self.plan.options
-        algorithm = {"name": self.plan.algorithm, "env_config": {}, **options.settings}
+        algorithm = {
+            "name": self.plan.algorithm,
+            "env_config": {},  # this engine passes no arguments to the environment
+            **options.settings,
+        }
         return {
             "framework": "torch",
             "seed": self.plan.seed,
@@ -147,7 +152,7 @@ class RLlibEngine(Engine):
             "episode_return_mean": None if math.isnan(mean_return) else mean_return,
         }
         episode_count = int(metrics.get("num_episodes_lifetime", 0))
-        session.report(row, partial(to_policy, algorithm), episode_count)
+        session.report(row, policy=partial(to_policy, algorithm), episodes=episode_count)
 
 
 def _count_gpus(device: str | None) -> int:

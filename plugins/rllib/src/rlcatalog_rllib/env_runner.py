@@ -32,11 +32,11 @@ class _ReportingRunner:
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
-        self._is_remote = bool(kwargs.get("worker_index"))
+        self._is_remote = bool(kwargs.get("worker_index"))  # 0 in the driver's process
         self._has_gathered = False
         self._failure: CatalogError | None = None
         if self._is_remote:
-            self._failure = record_start()
+            self._failure = record_start()  # an error if too many processes have died
             if self._failure is not None:
                 return
         try:

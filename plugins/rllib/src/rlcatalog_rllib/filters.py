@@ -19,7 +19,9 @@ _MOMENTS = ("n", "mean", "m2")
 
 
 def since(begun: State, state: State) -> dict[str, Array]:
-    """Return statistics for the observations since the state `begun`."""
+    """Return statistics for the observations since the state `begun`: the merge of both is `state`
+    (the formula in `merged`, solved for one of the two).
+    """
     _check(state)
     count_now = int(state["n"])
     count_before = int(begun["n"])
@@ -28,6 +30,7 @@ def since(begun: State, state: State) -> dict[str, Array]:
         return {**state, "n": np.array(0, np.int64)}  # `merged` skips a state without observations
     mean = (count_now * state["mean"] - count_before * begun["mean"]) / count
     mean_shift = mean - begun["mean"]
+    # The sum of squared deviations from the mean.
     m2 = state["m2"] - begun["m2"] - mean_shift**2 * (count * count_before / count_now)
     # Rounding may give a small negative number.
     m2 = np.maximum(m2, 0.0)

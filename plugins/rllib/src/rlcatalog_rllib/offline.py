@@ -74,18 +74,19 @@ def _encode_episode(
     views = None
     if has_views(encoded_space):
         views = _views(encoded, raw_actions, rewards, policy)
+    is_single_choice = policy.action_codec.scalar
     extra_outputs = {
         name: _steps_of(column[:]) for name, column in episode.extra_model_outputs.items()
     }
     encoded_episode = SingleAgentEpisode(
         id_=episode.id_,
         observations=encoded_rows(encoded, mask=masks, views=views),
-        actions=list(raw_actions[:, 0] if policy.action_codec.scalar else raw_actions),
+        actions=list(raw_actions[:, 0] if is_single_choice else raw_actions),
         rewards=rewards,
         infos=episode.get_infos(),
         terminated=episode.is_terminated,
         truncated=episode.is_truncated,
-        len_lookback_buffer=0,
+        len_lookback_buffer=0,  # it has no steps from before its start
         extra_model_outputs=extra_outputs,
         observation_space=encoded_space,
         action_space=policy.action_space,
@@ -130,13 +131,13 @@ def _views(
         policy: The policy whose model requests the views.
     """
     rows: list[Any] = []
-    history = policy.views.start(1)
+    history = policy.views.start(1)  # of one environment
     for t in range(len(encoded)):
         if t > 0:
             history = policy.views.after(history, encoded[t - 1 : t], raw_actions[t - 1 : t])
             history = policy.views.rewarded(history, [float(rewards[t - 1])])
         views = policy.views.see(history, encoded[t : t + 1])
-        rows += rows_of(views, 1)
+        rows += rows_of(views, count=1)
     return rows
 
 

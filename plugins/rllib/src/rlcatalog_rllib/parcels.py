@@ -85,7 +85,8 @@ class Parcel:
         names = ", ".join(f"{cls.__module__}.{cls.__qualname__}" for cls in self._classes)
         sent = self._send()
         by_value = b""
-        # A class's module may not be picklable.
+        # A class's module may not be picklable. The letter then has no copy of the code, which is
+        # enough for a process that can import the class.
         with _pickle_modules_by_value(self._classes) as modules, suppress(Exception):
             if modules:
                 by_value = cloudpickle.dumps(sent)
@@ -130,6 +131,11 @@ def _itself(code: Code) -> Code:
 def _opened(names: str, by_name: bytes, by_value: bytes) -> Parcel:
     """Return the parcel for a letter from another process.
 
+    Args:
+        names: Names of the content's classes, for error messages.
+        by_name: The pickled content, which refers to its classes by name.
+        by_value: The pickled content with a copy of the classes' code; empty if there is none.
+
     Raises:
         MissingPluginError: A class cannot be imported here, and the letter has no copy of its code.
     """
@@ -147,7 +153,9 @@ def _opened(names: str, by_name: bytes, by_value: bytes) -> Parcel:
     def send_again() -> Sent:
         return make, arguments
 
-    return Parcel(make(*arguments), send_again, (), (names, by_name, by_value))
+    # The letter can be passed on unchanged, so the content's classes are not needed.
+    letter = (names, by_name, by_value)
+    return Parcel(make(*arguments), send_again, classes=(), letter=letter)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from rlcatalog_rllib.spaces import Space
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(DefaultModelConfig))
 #: Fields that catalog nets do not support, or prefixes of their names.
-_WITHOUT_EQUAL = ("fcnet_use_layernorm", "head_fcnet_use_layernorm", "fusionnet_")
+_UNSUPPORTED_FIELDS = ("fcnet_use_layernorm", "head_fcnet_use_layernorm", "fusionnet_")
 
 
 def engine_defaults(config: AlgorithmConfig, action_space: Space | None = None) -> dict[str, Any]:
@@ -37,10 +37,11 @@ def engine_defaults(config: AlgorithmConfig, action_space: Space | None = None) 
         config: Ray's AlgorithmConfig.
         action_space: The action space, which determines SAC's distribution.
     """
-    rays_own = default_model_config(config)
-    defaults = {key: rays_own[key] for key in sorted(RAYS_DEFAULTS & rays_own.keys())}
+    algorithm_defaults = default_model_config(config)
+    shared_keys = sorted(RAYS_DEFAULTS & algorithm_defaults.keys())
+    defaults = {key: algorithm_defaults[key] for key in shared_keys}
     defaults |= modules_defaults()
-    if not config.normalize_actions:
+    if not config.normalize_actions:  # the user does not want actions to be scaled
         defaults["action_bounds"] = "clip"
     is_sac = any(cls.__name__ == "SACConfig" for cls in type(config).__mro__)
     if is_sac and isinstance(action_space, spaces.Box):
@@ -155,9 +156,9 @@ def _translate(settings: Mapping[str, Any], config: AlgorithmConfig) -> dict[str
     effective = {**engine_defaults(config), **settings}
     shares_layers = effective.get("vf_share_layers", True)
     rays_defaults = dataclasses.asdict(DefaultModelConfig())
-    keys = {}
+    translated = {}
     for key, value in settings.items():
-        if key.startswith(_WITHOUT_EQUAL):
+        if key.startswith(_UNSUPPORTED_FIELDS):
             if same(value, rays_defaults.get(key)):
                 continue
             raise ConfigError(
@@ -170,8 +171,8 @@ def _translate(settings: Mapping[str, Any], config: AlgorithmConfig) -> dict[str
                 " the catalog's nets share all layers or none. Set vf_share_layers=False, or use"
                 " post_fcnet_hiddens for shared layers."
             )
-        keys[_catalog_name(key)] = value
-    return keys
+        translated[_catalog_name(key)] = value
+    return translated
 
 
 def _catalog_name(key: str) -> str:

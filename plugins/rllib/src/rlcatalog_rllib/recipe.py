@@ -63,7 +63,7 @@ class Recipe:
         catalog = settings.pop(CATALOG, None)
         keys = settings.pop(KEYS, None)
         is_by_hand = keys is None
-        if is_by_hand:
+        if is_by_hand:  # the user wrote the module's `model_config`, instead of `configure`
             keys = [key for key in settings if key not in RAYS_OWN | RAYS_DEFAULTS]
         model = unpacked({key: settings[key] for key in keys})
         defaults = {}
@@ -77,9 +77,9 @@ class Recipe:
                     defaults[key] = value
         return cls(
             model,
-            None if pins is None else Pins(**pins),
-            catalog,
-            defaults,
+            pins=None if pins is None else Pins(**pins),
+            catalog=catalog,
+            defaults=defaults,
             warned=not is_by_hand,
         )
 
@@ -144,8 +144,9 @@ def choose_parts(
     if len(registered) < len(in_process):
         # Classes in the config have no names by which another process could find them again.
         return Recipe(config, pins=None, catalog=catalog_to_send, warned=True), policy
+    # Every process finds the parts by name, so the workers build exactly the chosen ones.
     config.update(resolution.pinned_keys())
-    recipe = Recipe(config, Pins.of(resolution), catalog_to_send, warned=True)
+    recipe = Recipe(config, pins=Pins.of(resolution), catalog=catalog_to_send, warned=True)
     return recipe, policy
 
 

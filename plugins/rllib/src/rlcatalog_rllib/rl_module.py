@@ -85,7 +85,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
         self._has_custom_loss = self.policy.overrides("custom_loss")
         self._has_metrics = self.policy.overrides("metrics")
-        self.eval()
+        self.eval()  # until a learner calls train()
 
     @property
     def has_memory(self) -> bool:
@@ -161,7 +161,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     def _training_inputs(self, rows: Rows) -> dict[str, Any]:
         inputs = {Columns.OBS: rows.obs, "is_training": True, "outputs_only": True}
         for name, repeat in self.policy.views.training_repeats.items():
-            inputs[name] = _every(rows.views[name], rows.shape, repeat)
+            inputs[name] = _keep_every_nth_row(rows.views[name], rows.shape, repeat)
         return inputs
 
     def _acting_inputs(self, rows: Rows) -> dict[str, Any]:
@@ -239,6 +239,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         if self._has_metrics:
             metrics = self.model.metrics()
             if metrics:
+                # With a window of 1, the last value is reported instead of a mean.
                 learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
         total: Tensor = loss
         return total
@@ -246,7 +247,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     def _custom_loss(self, loss: Tensor, batch: dict[str, Any]) -> Tensor:
         """Return the loss to which the model's `custom_loss` has been applied."""
         rows = self.rows(batch)
-        columns = {name: value for name, value in batch.items() if name not in _PER_SEQUENCE}
+        columns = {
+            name: value for name, value in batch.items() if name not in _COLUMNS_PER_SEQUENCE
+        }
         if self.has_memory:
             columns = folded(columns)
         columns[Columns.OBS] = rows.obs
@@ -329,11 +332,11 @@ def folded(value: TensorTree) -> Any:
 
 
 #: Columns with one row per sequence instead of one per step.
-_PER_SEQUENCE = (Columns.SEQ_LENS, Columns.STATE_IN, Columns.NEXT_STATE_IN)
+_COLUMNS_PER_SEQUENCE = (Columns.SEQ_LENS, Columns.STATE_IN, Columns.NEXT_STATE_IN)
 
 
-def _every(views: TensorTree, shape: tuple[int, ...], repeat: int) -> Any:
-    """Keep every `repeat`-th row of each sequence, for views with a `batch_repeat_value`.
+def _keep_every_nth_row(views: TensorTree, shape: tuple[int, ...], repeat: int) -> Any:
+    """Return every `repeat`-th row of each sequence, for views with a `batch_repeat_value`.
 
     Args:
         views: The views `[N, ...]`, a tensor or a structure of tensors.

@@ -48,18 +48,20 @@ class NumberCritic(nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
+        # If the user's model is an instance, critics must not share its weights.
         with copying_instances():
             trunk: Any = build_model(
                 {"trunk": policy.resolution.part("trunk")},
                 policy.preprocessor.observation_space,
                 action_space=None,
-                num_outputs=None,
+                num_outputs=None,  # only the trunk's features, without an output layer
                 config=policy.resolution.config,
                 framework="torch",
             )
         self.trunk = trunk
         codec = policy.action_codec
         low, high = (torch.as_tensor(np.asarray(bound, np.float32)) for bound in codec.limits)
+        # To scale actions from [low, high] to [-1, 1].
         self.register_buffer("middle", (high + low) / 2, persistent=False)
         self.register_buffer("reach", (high - low) / 2, persistent=False)
         width = int(trunk.num_outputs)

@@ -45,8 +45,10 @@ def encoded_space(policy: Policy) -> Any:
         entries[MASK] = spaces.MultiBinary(policy.masks.size)
     has_views = bool(policy.views.acting_names or policy.views.training_repeats)
     if has_views:
+        # The views at the start of an episode have the shapes and dtypes of all later ones.
         no_obs = np.zeros((1, *policy.preprocessor.shape), array_space.dtype)
-        views = policy.views.see(policy.views.start(1), no_obs)
+        no_history = policy.views.start(1)
+        views = policy.views.see(no_history, no_obs)
         entries[VIEWS] = spaces.Dict({name: _space_of(view) for name, view in views.items()})
     space: Any = own_space if len(entries) == 1 else spaces.Dict(entries)
     space.original_space = policy.observation_space

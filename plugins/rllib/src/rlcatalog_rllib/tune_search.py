@@ -49,7 +49,7 @@ def _possible_values(name: str, value: Any) -> list[Any]:
         return [value.sample() for _ in range(_SAMPLE_COUNT)]
     if not isinstance(value, Mapping):
         return []
-    if set(value) == {"grid_search"}:
+    if set(value) == {"grid_search"}:  # the result of tune.grid_search(...)
         if not value["grid_search"]:
             raise ConfigError(f"model: {name} is an empty tune.grid_search.")
         return list(value["grid_search"])

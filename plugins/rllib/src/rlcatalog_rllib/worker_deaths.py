@@ -37,7 +37,7 @@ def record_start() -> WorkerError | None:
     process, and Ray would restart it again and again.
     """
     try:
-        starts = json.loads(get_value(_key()) or "[]")
+        starts = json.loads(get_value(_record_key()) or "[]")
     except NotServedError:
         return None
     if len(starts) >= LIMIT:
@@ -49,17 +49,17 @@ def record_start() -> WorkerError | None:
             " config.env_runners(num_env_runners=0): it then happens in the driver's process."
         )
     starts.append({"machine": this_machine(), "log": error_log()})
-    put_value(_key(), json.dumps(starts).encode())
+    put_value(_record_key(), json.dumps(starts).encode())
     return None
 
 
 def forget_starts() -> None:
     """Clear the record; this is called once the process has collected data."""
     with suppress(NotServedError):  # nothing was counted
-        delete_value(_key())
+        delete_value(_record_key())
 
 
-def _key() -> bytes:
+def _record_key() -> bytes:
     return f"rlcatalog_rllib:starts:{ray.get_runtime_context().get_actor_id()}".encode()
 
 
