@@ -39,21 +39,22 @@ class TorchBackend:
         self.policy = policy
         self.model: Any = policy.model
         self.dist_class: Any = policy.dist_class
-        self.contract = policy.output_checker
+        self.output_checker = policy.output_checker
         self.scalar = policy.action_codec.scalar
         self.width = policy.action_codec.width
         self.outputs = policy.output_checker.outputs
         self.has_value = policy.has_value
         #: Whether the graph of a score has been checked, which is done once.
         self._is_graph_checked = False
-        #: The lengths of the last step's sequences, all 1.
+        #: `seq_lens` of the last acting step: a 1 for each row, kept for the next step.
         self._lengths = torch.ones(0, dtype=torch.int32)
         self.device = torch.device("cpu")
         self.on_cpu = True
+        #: How to convert a tensor to an array; `to` replaces it for a GPU.
         self.numpy: Callable[[Tensor], Array] = torch.Tensor.numpy
         first_weight = next(self.model.parameters(), None)
         if first_weight is not None and first_weight.device.type != "cpu":
-            # The model contains a module instance that its user has moved there.
+            # The user passed a module that was on this device; the policy follows it.
             policy.device = str(first_weight.device)
             self.to(policy.device)
 
@@ -94,8 +95,8 @@ class TorchBackend:
         Args:
             outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample actions instead of taking the most likely ones. If this is a
-                tensor, a recorded graph supports both.
+            explore: Whether to sample actions instead of taking the most likely ones. A tensor
+                while a graph is recorded, so that the graph's caller can choose.
             rows: B, for checking shapes, or None.
 
         Returns:
@@ -106,11 +107,12 @@ class TorchBackend:
             ModelContractError: The model or the distribution returned a wrong shape, or a tensor
                 from a different framework.
         """
-        # Here and below, the contract's checks say what is wrong; these conditions are quicker.
+        # Each check below repeats its condition here, because acting calls this often and a call
+        # of the checker is slow. The checker then raises the error that says what is wrong.
         if rows is not None and (
             type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)
         ):
-            self.contract.check_outputs(outputs, rows)
+            self.output_checker.check_outputs(outputs, rows)
         if outputs.dtype in HALF:
             outputs = outputs.float()
         if mask is not None:
@@ -121,22 +123,22 @@ class TorchBackend:
             likely_sample = flat_sample(dist.deterministic_sample())
             sample = torch.where(explore, random_sample, likely_sample.to(random_sample.dtype))
             flat = sample
-            # The distribution's cached sample is not the one that was selected.
+            # `dist` remembers the sample that it drew last, which may not be the selected one.
             dist = self.dist_class(outputs, self.model)
         else:
             sample = dist.sample() if explore else dist.deterministic_sample()
             flat = sample
             if type(sample) is not Tensor:
                 method = "sample" if explore else "deterministic_sample"
-                self.contract.check_tensors(sample, method)
+                self.output_checker.check_tensors(sample, method)
                 flat = flat_sample(sample)
         if rows is not None and flat.shape != (rows, self.width):
             # If the width is 1, `[rows]` is right, too.
             if self.width != 1 or flat.shape != (rows,):
-                self.contract.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
+                self.output_checker.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
         logp = dist.logp(flat)
         if rows is not None and (type(logp) is not Tensor or logp.shape != (rows,)):
-            self.contract.check_rows(logp, rows, "logp")
+            self.output_checker.check_rows(logp, rows, "logp")
         return flat, logp, params_given(dist, sample)
 
     def act(
@@ -147,16 +149,18 @@ class TorchBackend:
         mask: Array | Tensor | None,
         explore: bool,
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but
-        memory are too.
+        """Return raw actions, logp, value or None, the distribution's parameters, and the memory.
+
+        The memory is arrays; the others are tensors if `obs` is one, otherwise arrays.
         """
         if self.model.training:
             self.model.eval()
         rows = len(obs)
         returns_tensors = isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
+        # A caller's tensor may have been written to before; one made of an array has version 0.
         versions = _versions(_versioned_tensors(inputs)) if returns_tensors else {}
-        # The results have no graph, so they cannot be used in training.
+        # In inference mode, operations are faster, but training cannot use the resulting tensors.
         with torch.no_grad() if returns_tensors else torch.inference_mode():
             allowed = None if mask is None else self.tensor(mask)
             sample, logp, value, dist_inputs, new_states = self.step(
@@ -203,6 +207,7 @@ class TorchBackend:
         inputs, states = self.inputs_of(obs, views, memory)
         returns_tensor = isinstance(obs, Tensor)
         with torch.no_grad() if returns_tensor else torch.inference_mode():
+            # A caller's tensor may have been written to before; one made of an array has version 0.
             versions = _versions(_versioned_tensors(inputs)) if returns_tensor else {}
             lengths = self._single_steps(inputs["obs"], len(obs)) if memory else None
             self.model({**inputs, "values_only": True}, states, lengths)
@@ -264,15 +269,15 @@ class TorchBackend:
         if self.scalar and raw.ndim == 2:
             raw = raw[:, 0]
         logp = dist.logp(raw)
-        uncertainty, kind = entropy_of(dist, flat_sample, entropy)
+        entropies, entropy_kind = entropy_of(dist, flat_sample, entropy)
         kl = self._kl(batch, dist, raw)
-        for numbers, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
+        for numbers, method in ((logp, "logp"), (entropies, "entropy"), (kl, "kl")):
             if numbers is not None and (type(numbers) is not Tensor or numbers.shape != (rows,)):
-                self.contract.check_rows(numbers, rows, method)
+                self.output_checker.check_rows(numbers, rows, method)
         if not self._is_graph_checked and logp.requires_grad:
-            terms = [term for term in (logp, uncertainty, value) if term is not None]
+            terms = [term for term in (logp, entropies, value) if term is not None]
             self._check_graph(dist_inputs, terms)
-        return Evaluation(logp, uncertainty, kind, value, dist, kl)
+        return Evaluation(logp, entropies, entropy_kind, value, dist, kl)
 
     def _score_pass(
         self, inputs: dict[str, Any], batch: Mapping[str, Any], dtype: torch.dtype
@@ -291,16 +296,19 @@ class TorchBackend:
         if self.policy.memory:
             lengths, padding, states = self._sequences(batch, dtype)
             flags["outputs_only"] = True
-            # Views of the past with one row for several steps.
-            repeats = self.policy.views.training_repeats
-            inputs = {name: padding.fill(x, repeats.get(name, 1)) for name, x in inputs.items()}
-        counted = _versioned_tensors(inputs, states)
-        versions = _versions(counted)
+            # A view of past steps may have one row for several steps, anything else has one each.
+            steps_per_row = self.policy.views.training_repeats
+            inputs = {
+                name: padding.fill(rows, steps_per_row.get(name, 1))
+                for name, rows in inputs.items()
+            }
+        inputs_to_check = _versioned_tensors(inputs, states)
+        versions = _versions(inputs_to_check)
         outputs, _ = self.model({**inputs, **flags}, states, lengths)
-        self._check_untouched(counted, versions)
+        self._check_untouched(inputs_to_check, versions)
         padded_rows = inputs["obs"].shape[0]
         if type(outputs) is not Tensor or outputs.shape != (padded_rows, self.outputs):
-            self.contract.check_outputs(outputs, padded_rows)
+            self.output_checker.check_outputs(outputs, padded_rows)
         value = values_of(self.model, padded_rows) if self.has_value else None
         if padding is not None:
             outputs, value = padding.take((outputs, value))
@@ -319,7 +327,7 @@ class TorchBackend:
         """
         for name, version in _versions(inputs).items():
             if version != versions.get(name, 0):
-                self.contract.refuse_written_input(name)
+                self.output_checker.refuse_written_input(name)
 
     def _check_graph(self, dist_inputs: Tensor, terms: list[Tensor]) -> None:
         """Check that samples carry no gradients, and that every weight that affects the result is a
@@ -329,19 +337,21 @@ class TorchBackend:
             ModelContractError: A sample carries a gradient, or training would miss an unregistered
                 weight.
         """
-        # Draws and leaves are symbolic there.
+        # Inside a transform of torch.func, samples and leaves are placeholders without values.
         if are_transforms_active():
             return
         registered = {id(parameter) for parameter in self.model.parameters()}
         for leaf in leaves_of(terms):
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in registered:
-                self.contract.refuse_lost_weight(_place_of(leaf, self.model), leaf.shape)
+                self.output_checker.refuse_lost_weight(
+                    _path_of_lost_weight(leaf, self.model), leaf.shape
+                )
         gpus = [self.device] if self.device.type == "cuda" else []
         # The caller's random numbers must not depend on this check.
         with torch.random.fork_rng(gpus):
             sample = self.dist_class(dist_inputs, self.model).sample()
         if flat_sample(sample).requires_grad:
-            self.contract.refuse_gradient("sample")
+            self.output_checker.refuse_gradient("sample")
         self._is_graph_checked = True
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
@@ -351,6 +361,7 @@ class TorchBackend:
             raw = torch.from_numpy(np.array(raw_action)).to(self.device)
             if self.scalar:
                 raw = raw[:, 0]
+            # Only floating-point actions are converted; choices stay integers.
             raw = floats_as(raw, params.dtype)
             dist = self.policy.stored_dist(params, self.model)
             return _copied(dist.logp(raw))
@@ -364,7 +375,7 @@ class TorchBackend:
         stored_dist = self.policy.stored_dist
         params = params_given(dist, raw)
         old_params = self.tensor(batch["dist_inputs"], params.dtype)
-        # As in RLlib, both get the current model, which a distribution may read.
+        # A distribution may read its model. As in RLlib, the old one gets today's model, too.
         kl: Tensor = stored_dist(old_params, self.model).kl(stored_dist(params, self.model))
         return kl
 
@@ -379,6 +390,7 @@ class TorchBackend:
             return _best_device()
         try:
             device = torch.device(name)
+            # There is one CPU, and one "meta" device; PyTorch counts only the others.
             count = 1
             if device.type not in ("cpu", "meta"):
                 count = torch.get_device_module(device).device_count()
@@ -392,7 +404,7 @@ class TorchBackend:
                 " Use cpu, or auto, which uses a GPU if there is one."
             )
         if device.type == "cpu":
-            return "cpu"
+            return "cpu"  # also for "cpu:0"
         return name
 
     def to(self, device: str) -> None:
@@ -433,7 +445,8 @@ class TorchBackend:
             tensor = value
         else:
             array = np.asarray(value)
-            # PyTorch warns of arrays that are read-only, and refuses negative strides.
+            # PyTorch warns of read-only arrays and refuses negative strides. `carray` means
+            # writeable, aligned and contiguous.
             if not array.flags.carray:
                 array = array.copy()
             tensor = torch.from_numpy(array)
@@ -479,14 +492,16 @@ def _versions(tensors: Mapping[str, Tensor]) -> dict[str, int]:
 def _versioned_tensors(
     input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()
 ) -> dict[str, Tensor]:
-    """Return a model's input tensors by name, except those without a version."""
-    counted: dict[str, Tensor] = {}
+    """Return a model's input tensors by name, except those whose in-place writes PyTorch does not
+    count in a version.
+    """
+    versioned: dict[str, Tensor] = {}
 
     def walk(name: str, value: TensorTree) -> None:
         if isinstance(value, Tensor):
-            # An inference tensor has no version, and does not share memory with an array.
+            # An inference tensor has no version; none shares memory with a caller's array.
             if not value.is_inference():
-                counted[name] = value
+                versioned[name] = value
         elif isinstance(value, Mapping):
             for key, part in value.items():
                 walk(f"{name}[{key!r}]", part)
@@ -497,29 +512,31 @@ def _versioned_tensors(
     walk("input_dict", input_dict)
     for i, state in enumerate(states):
         walk(f"state[{i}]", state)
-    return counted
+    return versioned
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """Yield the leaves of the graph from which autograd computes the gradients of tensors."""
-    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    visited = set(waiting)
+    functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    visited = set(functions)
     # The list grows while the loop goes through it.
-    for function in waiting:
+    for function in functions:
         leaf = leaf_of(function)
         if leaf is not None:
             yield leaf
-        inputs = {inner for inner, _ in function.next_functions if inner is not None}
-        waiting += inputs - visited
-        visited |= inputs
+        # An entry is a function and the number of one of its outputs; None needs no gradient.
+        inner_functions = {inner for inner, _ in function.next_functions if inner is not None}
+        functions += inner_functions - visited
+        visited |= inner_functions
 
 
-def _place_of(weight: Tensor, model: torch.nn.Module) -> str:
-    """Return the path of a parameter inside a list, tuple or dict of a module, or else a
-    description.
+def _path_of_lost_weight(weight: Tensor, model: torch.nn.Module) -> str:
+    """Return where a model keeps a parameter that PyTorch did not register: the path of the list,
+    tuple or dict that holds it, such as "encoder.layers[0]"; else "without a name".
     """
     for path, module in model.named_modules():
         for name, value in vars(module).items():
+            # PyTorch's own attributes, such as `_parameters`, hold what is registered.
             if name.startswith("_"):
                 continue
             for key, item in _items_of(value):

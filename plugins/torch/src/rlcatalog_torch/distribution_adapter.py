@@ -67,7 +67,7 @@ def adapted_dist(source: Any, num_inputs: int | Callable[[Space[Any]], int] | No
     is_torch_class = isinstance(source, type) and issubclass(source, Distribution)
     if num_inputs is None and not is_torch_class:
         return source
-    # A user's callable object has no name; a lambda's is "<lambda>".
+    # A callable object has no __name__. A lambda's is "<lambda>", which is no name for a class.
     name = getattr(source, "__name__", type(source).__name__).strip("<>")
     fields: dict[str, Any] = {
         "source": staticmethod(source),
@@ -75,6 +75,7 @@ def adapted_dist(source: Any, num_inputs: int | Callable[[Space[Any]], int] | No
         "__doc__": f"{name} of {source.__module__}, as an action distribution.",
     }
     if num_inputs is None:
+        # `source` is PyTorch's class: its constraints say how numbers become its arguments.
         transforms = _transforms(source)
         fields["transforms"] = transforms
         fields["maskable"] = _are_logits_of_choices(transforms)
@@ -116,8 +117,9 @@ copyreg.pickle(_Adapted, _reduce_adapted)
 
 
 def _transforms(source: type[Distribution]) -> dict[str, Transform]:
-    """Return the transforms from numbers to a class's arguments; whole-number arguments keep their
-    defaults.
+    """Return, by argument of a class, the transform from any number to a valid argument.
+
+    Arguments that are whole numbers, such as a count of trials, keep their defaults.
 
     Raises:
         ModelContractError: The class's `arg_constraints` are not sufficient.
@@ -134,14 +136,14 @@ def _transforms(source: type[Distribution]) -> dict[str, Transform]:
         is_required = parameter.default is parameter.empty
         if is_required and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             required.add(name)
-        # Several arguments with the default None, such as a covariance and a precision, say the
-        # same in different ways.
+        # With two such arguments, such as a covariance and a precision, a caller passes one of
+        # them, and we cannot know which.
         if name in transforms and parameter.default is None:
             alternatives.append(name)
     if transforms and required <= transforms.keys() and len(alternatives) < 2:
         return transforms
     name = source.__name__
-    names = ", ".join(n for n in parameters if n != "validate_args")
+    names = ", ".join(argument for argument in parameters if argument != "validate_args")
     raise ModelContractError(
         f"{name} does not define in arg_constraints how model outputs become its arguments"
         f" ({names}). Register a function that takes the outputs [B, n] and returns a {name}, and"
@@ -151,11 +153,12 @@ def _transforms(source: type[Distribution]) -> dict[str, Transform]:
 
 def _transforms_of_constraints(source: type[Distribution]) -> dict[str, Transform]:
     """Return the transform into each constraint that a class declares for its arguments."""
-    wanted: Any = source.arg_constraints
+    arg_constraints: Any = source.arg_constraints
     transforms = {}
-    for name, constraint in wanted.items():
-        # `probs` would say the same as `logits`.
-        if constraint.is_discrete or (name == "probs" and "logits" in wanted):
+    for name, constraint in arg_constraints.items():
+        # PyTorch's classes take either `probs` or `logits`; model outputs are logits.
+        is_replaced = name == "probs" and "logits" in arg_constraints
+        if constraint.is_discrete or is_replaced:
             continue
         transforms[name] = transform_to(constraint)
     return transforms
@@ -200,16 +203,18 @@ class AdaptedDistribution(TorchDistribution):
         self.model = model
         self.whole = whole
         self.least = least
-        self.entropy_kind = entropy_kind  # type: ignore[misc]  # a class variable elsewhere
+        self.entropy_kind = entropy_kind  # type: ignore[misc]  # other classes have it on the class
         x = to_float32_at_least(self.inputs)
         dist = make(x)
         axes_of_an_action = len(dist.batch_shape) - 1
         if axes_of_an_action:
+            # Its log density is the sum over these axes: one number per row.
             dist = Independent(dist, axes_of_an_action, validate_args=False)
         self.dist: Any = dist
         self.bounds: Interval | None = None
         if bounds is not None:
-            self.bounds = tensor_interval(*bounds, x.dtype, x.device)
+            low, high, width = bounds
+            self.bounds = tensor_interval(low, high, width, x.dtype, x.device)
 
     @classmethod
     def required_model_output_shape(
@@ -250,6 +255,7 @@ class AdaptedDistribution(TorchDistribution):
                 " Register a subclass with a property `mode`, or act with explore=True."
             ) from None
         if mode.is_floating_point():
+            # Some classes have no mean either; then NaN remains.
             with suppress(NotImplementedError):
                 mode = torch.where(mode.isnan(), self.dist.mean, mode)
         raw = self._to_raw(mode)
@@ -272,7 +278,8 @@ class AdaptedDistribution(TorchDistribution):
             if self.least is not None:
                 x = x.clamp(min=self.least)
             return self.dist.log_prob(x)  # type: ignore[no-any-return]
-        # In double precision: near the upper bound, float32 has few digits left.
+        # The wrapped distribution is over [0, 1]. In double precision, because float32 has few
+        # digits left near the upper bound.
         share = ((x.double() - self.bounds.low) / self.bounds.width).clamp(_NEAR_0, _NEAR_1)
         return self.dist.log_prob(share).to(dtype) - self.bounds.log_volume  # type: ignore[no-any-return]
 
@@ -353,16 +360,18 @@ def _fit(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str,
         raise UnsupportedSpaceError(
             f"{action.path}: {cls.__name__} is for single parts, found {action.describe()}."
         )
-    rule = read_config(config, KernelConfig).action_bounds
-    codec = action_codec(action, rule, {action.path: cls.raw_kind})
+    bounds_rule = read_config(config, KernelConfig).action_bounds
+    codec = action_codec(action, bounds_rule, {action.path: cls.raw_kind})
+    # The shape of one raw action.
     raw_shape = () if codec.scalar else (codec.width,)
     other_shapes = []
     for num_inputs, make in _ways_to_make(cls, action, codec, raw_shape):
         probe = _probe(cls, num_inputs, make)
-        shape = probe.batch_shape + probe.event_shape
-        if shape == (2, *raw_shape):
+        sample_shape = probe.batch_shape + probe.event_shape
+        # The probe has two rows.
+        if sample_shape == (2, *raw_shape):
             return _Fit(num_inputs, _options_of(cls, action, codec, make, probe))
-        other_shapes.append(_batch_shape_text(shape[1:]))
+        other_shapes.append(_batch_shape_text(sample_shape[1:]))
     raise UnsupportedSpaceError(
         f"{action.path}: {action.describe()} takes raw actions {_batch_shape_text(raw_shape)}, but"
         f" {cls.__name__} draws {' or '.join(other_shapes)}."
@@ -395,13 +404,15 @@ def _options_of(
     make: Maker,
     probe: Distribution,
 ) -> dict[str, Any]:
-    """Return the constructor options for an action space."""
+    """Return the constructor options of `AdaptedDistribution` for an action space."""
     options: dict[str, Any] = {"make": make, "whole": codec.whole}
     if cls.raw_kind == "bounded":
+        # `tensor_interval` caches by its arguments, so they must be hashable.
         low, high = map(hashable_bound, read_bounds(action, cls.__name__))
         options["bounds"] = (low, high, codec.width)
     else:
         options["least"] = _check_support(cls.__name__, probe, codec)
+    # PyTorch does not declare which classes have a closed form.
     try:
         probe.entropy()
     except NotImplementedError:
@@ -415,8 +426,11 @@ def _ways_to_make(
     codec: ActionCodec,
     raw_shape: tuple[int, ...],
 ) -> Iterator[tuple[int, Maker]]:
-    """Yield numbers of inputs and functions that take them: first one per value, then one for all
-    as an event.
+    """Yield the ways in which a class may draw an action, as a number of inputs and a function that
+    maps that many inputs to a distribution.
+
+    A user's function is the only way. A class can be tried with one distribution for each value of
+    the action, then with one whose event is the whole action.
     """
     num_inputs = cls.num_inputs
     if num_inputs is not None:
@@ -424,12 +438,14 @@ def _ways_to_make(
             num_inputs = num_inputs(action.space)
         yield int(num_inputs), cls.source
         return
+    # The length of a vector of logits, for values that are choices.
     choices = 1
     if codec.whole:
         choices = max(codec.counts or (1,))
-    for elements, event_size in ((raw_shape, choices), ((), codec.width)):
-        factory = _Factory(cls, elements, event_size)
-        yield factory.num_inputs, factory
+    one_for_each_value = _Factory(cls, elements=raw_shape, event_size=choices)
+    yield one_for_each_value.num_inputs, one_for_each_value
+    one_for_all = _Factory(cls, elements=(), event_size=codec.width)
+    yield one_for_all.num_inputs, one_for_all
 
 
 class _Factory:
@@ -448,20 +464,23 @@ class _Factory:
     ) -> None:
         self._source = cls.source
         self._transforms = cls.transforms
-        #: Shape of the numbers that become each argument.
+        #: For each argument, the shape of the inputs that the transform maps to it.
         self._shapes: list[Size] = []
         for transform in cls.transforms.values():
-            argument_shape = (*elements, *[event_size] * transform.codomain.event_dim)
+            # 0 axes for a number, 1 for a vector of logits, 2 for a covariance matrix.
+            event_axes = transform.codomain.event_dim
+            argument_shape = elements + (event_size,) * event_axes
             self._shapes.append(Size(transform.inverse_shape(argument_shape)))
         self._widths = [shape.numel() for shape in self._shapes]
         self.num_inputs = sum(self._widths)
         self._options: dict[str, Any] = {}
+        # The transforms already make the arguments valid.
         if "validate_args" in inspect.signature(cls.source).parameters:
             self._options["validate_args"] = False
 
     def __call__(self, inputs: Tensor) -> Distribution:
         """Return the distribution for inputs `[B, num_inputs]`."""
-        pieces = inputs.split_with_sizes(self._widths, 1)
+        pieces = inputs.split_with_sizes(self._widths, dim=1)
         rows = zip(self._transforms.items(), pieces, self._shapes, strict=True)
         arguments = {
             name: transform(piece.reshape(-1, *shape)) for (name, transform), piece, shape in rows
@@ -482,19 +501,19 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
     try:
         support: Any = probe.support
     except NotImplementedError:
-        # It is unknown; samples are checked when they are drawn.
+        # A class that does not declare its support; samples are checked when they are drawn.
         return None
     if not _has_support(support, probe.batch_shape + probe.event_shape, codec):
-        units = ""
+        units_advice = ""
         if codec.info.kind == "box" and codec.bounds != "clip":
-            units = (
+            units_advice = (
                 " Samples are scaled from [-1, 1] to finite bounds; if they are in the"
                 " environment's units, set action_bounds='clip' in the model config."
             )
         raise UnsupportedSpaceError(
             f"{codec.info.path}: {name} samples from {shown(support, 80)}, which does not fit"
-            f" {codec.info.describe()}.{units} Choose a different distribution, or register a"
-            " function, with num_inputs=, that returns it transformed into the space"
+            f" {codec.info.describe()}.{units_advice} Choose a different distribution, or register"
+            " a function, with num_inputs=, that returns it transformed into the space"
             " (torch.distributions.TransformedDistribution)."
         )
     return _lowest_of(support)
@@ -508,20 +527,25 @@ def _has_support(support: Any, shape: Size, codec: ActionCodec) -> bool:
         shape: Shape of a sample for two rows.
         codec: The codec of the action space.
     """
-    if codec.counts is not None and not support.is_discrete:
+    takes_choices = codec.counts is not None
+    if takes_choices and not support.is_discrete:
         return False
     space = copy.deepcopy(codec.info.space)
     space.seed(0)
     actions = np.stack([space.sample() for _ in range(64)])
     inside = torch.as_tensor(codec.invert(actions).astype(np.float32))
+    # Values that a support must not contain. A Box has none: its codec maps every number into it.
     outside = inside[:0]
     if isinstance(space, Simplex):
-        outside = 2 * inside
+        outside = 2 * inside  # The values add up to 2.
     if codec.whole:
+        # Choices count from 0.
         outside = torch.tensor([codec.counts, [-1] * codec.width], dtype=torch.float32)
     if not _check_all(support, inside, shape).all():
         return False
-    return not len(outside) or not _check_all(support, outside, shape).any()
+    if not len(outside):
+        return True
+    return not _check_all(support, outside, shape).any()
 
 
 def _check_all(support: Any, values: Tensor, shape: Size) -> Tensor:
@@ -532,15 +556,17 @@ def _check_all(support: Any, values: Tensor, shape: Size) -> Tensor:
 
 def _lowest_of(support: Any) -> float | None:
     """Return the lowest number of a continuous support; None if it has none."""
-    # Constraints of PyTorch: an independent one holds another, and only some have a bound.
+    # PyTorch's constraint on vectors, `independent`, holds the constraint on each number.
     support = getattr(support, "base_constraint", support)
     if support.is_discrete:
         return None
-    lowest: Any = 0
-    if support is not constraints.simplex:
-        # Other constraints of PyTorch may have no bound, or a tensor.
+    lowest: Any
+    if support is constraints.simplex:
+        lowest = 0
+    else:
+        # Only some constraints of PyTorch have a bound, and some have a tensor.
         lowest = getattr(support, "lower_bound", None)
     if not isinstance(lowest, int | float):
         return None
-    # The bound itself may have an infinite density.
+    # Stay above the bound itself, where the density may be infinite.
     return float(lowest) + torch.finfo(torch.float32).tiny

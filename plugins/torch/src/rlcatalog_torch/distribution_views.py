@@ -67,10 +67,11 @@ class DistributionView(Distribution):
         self.has_rsample = _has_rsample(dist)
         inputs: Tensor = self.dist.inputs
         gpus = [inputs.device] if inputs.is_cuda else []
-        # Only a sample tells the shape; the caller's random numbers do not depend on it.
+        # Only a sample tells the shape. `fork_rng` keeps this draw from changing the caller's
+        # random numbers.
         with torch.random.fork_rng(gpus):
             shape = flat_sample(copy.copy(dist).sample()).shape
-        super().__init__(shape[:1], shape[1:], validate_args=False)
+        super().__init__(batch_shape=shape[:1], event_shape=shape[1:], validate_args=False)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw `[*sample_shape, B, *event]`, without gradients."""

@@ -28,7 +28,7 @@ LOWEST = {
     for dtype in (*HALF, torch.float32, torch.float64)
 }
 HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
-_SERVED = frozenset(LOWEST)
+_WEIGHT_DTYPES = frozenset(LOWEST)
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
@@ -38,14 +38,14 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     models, the search ends at the first parameter and takes one microsecond.
     """
     module: nn.Module | None = model
-    # In most models, the first submodule of the first submodule … has weights.
+    # Go down through the first submodules: in most models, one of them has weights.
     while module is not None:
         for own_parameter in parameters_of(module).values():
-            if own_parameter is not None and own_parameter.dtype in _SERVED:
+            if own_parameter is not None and own_parameter.dtype in _WEIGHT_DTYPES:
                 return own_parameter.dtype
         module = next(iter(modules_of(module).values()), None)
     for parameter in model.parameters():
-        if parameter.dtype in _SERVED:
+        if parameter.dtype in _WEIGHT_DTYPES:
             return parameter.dtype
     return torch.float32
 

@@ -71,6 +71,7 @@ class TorchKit:
         model: Any = policy.model
         model.zero_grad(set_to_none=True)
         evaluation = policy.evaluate(batch)
+        # A mask sets logits to the lowest number of their dtype, which would overflow in the sum.
         outputs = torch.clip(evaluation.dist.inputs.float(), -100.0, 100.0)
         terms = [evaluation.logp]
         if evaluation.value is not None:
@@ -106,6 +107,7 @@ class TorchKit:
         total = function(x).sum()
         if not total.requires_grad:
             return None
+        # `allow_unused` returns None for an x that does not reach the total.
         (result,) = torch.autograd.grad(total, x, allow_unused=True)
         if result is None:
             return None

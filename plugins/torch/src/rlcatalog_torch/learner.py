@@ -113,7 +113,7 @@ class Adam:
                 group.gradients,
                 group.firsts,
                 group.seconds,
-                (),
+                (),  # maxima of second moments, which only amsgrad has
                 group.steps,
                 lr=lr,
                 beta1=self.beta1,
@@ -172,6 +172,7 @@ class Adam:
         first = state.first
         has_moved = first.dtype is not weight.dtype or first.device != weight.device
         if has_moved or first.stride() != weight.stride():
+            # `set_state` copies the moments to tensors like the weight.
             self.set_state(weight, state.step.item(), first, state.second)
         return self.state[weight]
 
@@ -186,8 +187,10 @@ def _as_vector(x: Tensor) -> Tensor:
 
 
 def _check(weight: Tensor) -> None:
+    """Raise an error if the fused operator cannot update a weight."""
     if not weight.is_floating_point():
         raise NotServedError(f"Adam needs floating-point weights, found one of {weight.dtype}.")
+    # `empty_like` keeps the strides of a weight that fills its memory without gaps.
     if torch.empty_like(weight).stride() != weight.stride():
         raise NotServedError(
             f"Adam: a weight of shape {tuple(weight.shape)} and strides {weight.stride()} is a"
@@ -277,7 +280,7 @@ class TorchLearner:
 
         tensors = {}
         for name, part in batch.items():
-            # Lengths of sequences are read in Python.
+            # The lengths of sequences stay on the CPU, where Python reads them.
             tensors[name] = part if name == "seq_lens" else map_tensors(part, to_tensor)
         return tensors
 
@@ -296,11 +299,13 @@ class TorchLearner:
             states[name] = self.optimizer.state.get(weight, never_updated)
         steps = {name: int(state.step) for name, state in states.items()}
         most_steps = max(steps.values(), default=0)
+        # A weight that had no gradient in some steps has counted fewer.
+        behind = {name: count for name, count in steps.items() if count != most_steps}
         return {
             "step": most_steps,
             "first": {name: to_array(state.first) for name, state in states.items()},
             "second": {name: to_array(state.second) for name, state in states.items()},
-            "behind": {name: count for name, count in steps.items() if count != most_steps},
+            "behind": behind,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:

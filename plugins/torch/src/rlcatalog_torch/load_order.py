@@ -43,18 +43,20 @@ class _IsolateTriton(ImportGuard):
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
+        """Return a context in which to import triton."""
         if _TENSORFLOW_LIBRARIES not in sys.modules:
             yield
             return
         _warn()
-        flags = sys.getdlopenflags()
-        # Python defines the flag only where the C library has it.
+        flags_before = sys.getdlopenflags()
+        # With this flag, a library looks up its own symbols first. Python defines it only where the
+        # C library has it.
         deep_bind = getattr(os, "RTLD_DEEPBIND", 0)
         sys.setdlopenflags(os.RTLD_NOW | deep_bind)
         try:
             yield
         finally:
-            sys.setdlopenflags(flags)
+            sys.setdlopenflags(flags_before)
 
 
 @functools.cache

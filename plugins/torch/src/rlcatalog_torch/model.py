@@ -111,6 +111,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return what `copy.deepcopy` and pickle need."""
         state = dict(self.__dict__)
         # The compiled version calls this model, so a copy must not have it.
         state.pop(COMPILED, None)
@@ -140,6 +141,7 @@ class RecurrentNetwork(RecurrentBase, TorchModelV2):
         sequences = sequences_of(seq_lens)
         steps = steps_of(rows, sequences)
         is_time_major = self.is_time_major()
+        # `value_function` may return time-major rows, which the kernel reorders by these numbers.
         self._rlcatalog.time_major_sizes = (steps, sequences) if is_time_major else None
         inputs = flat.reshape(sequences, steps, flat.shape[1])
         if is_time_major:

@@ -114,7 +114,7 @@ def initialize(
         inputs: The layer's number of inputs, which the shape of a bias does not reveal.
     """
     name = initializer_name(value, dict(config))
-    # Some do not support half precision, and all would draw coarsely.
+    # In half precision, some initialisers do not work, and all would draw from few numbers.
     wide = to_float32_at_least(tensor)
     if isinstance(name, str):
         arguments = {**INITIALIZERS[name], **config}
@@ -122,6 +122,7 @@ def initialize(
             arguments["inputs"] = inputs
         _INITIALIZERS[name](wide, **arguments)
     else:
+        # A user's callable; `initializing` names it in errors.
         with initializing(value):
             name(wide, **config)
     if wide is not tensor:
@@ -160,6 +161,7 @@ def values_of(model: ModelV2, rows: int | None = None) -> Tensor:
         ModelContractError: The values have the wrong shape.
     """
     value: Tensor = model.value_function()
+    # This condition is quicker than `check_values`, which raises the error.
     if type(value) is not Tensor or value.shape != (rows,):
         check_values(model, value, rows)
         if not isinstance(value, Tensor):
@@ -223,7 +225,7 @@ class DenseStack(nn.Module):
         super().__init__()
         widths = [inputs, *(spec.size for spec in specs)]
         self.layers = nn.ModuleList(
-            dense(width, spec) for width, spec in zip(widths[:-1], specs, strict=True)
+            dense(input_width, spec) for input_width, spec in zip(widths[:-1], specs, strict=True)
         )
         self.outputs = widths[-1]
         self._activations = [activation(spec.activation) for spec in specs]
@@ -300,7 +302,7 @@ class OutputLayers(nn.Module):
 
     def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:
         super().__init__()
-        assert plan.logits is not None
+        assert plan.logits is not None, "a trunk has no output layers"
         self.logits = dense(plan.features, plan.logits)
         self.activation = activation(plan.logits.activation)
         self.free_log_std: FreeLogStd | None = None

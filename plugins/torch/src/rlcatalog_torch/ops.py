@@ -40,7 +40,7 @@ def flat_sample(sample: TensorTree) -> Tensor:
     parts = [flatten_rows(part) for part in parts_of(sample) or []]
     has_several_dtypes = len({part.dtype for part in parts}) > 1
     if has_several_dtypes:
-        # float32 represents integers that half precision does not.
+        # Half precision does not represent all choices, float32 does.
         parts = [part if part.dtype is torch.float64 else part.float() for part in parts]
     return torch.cat(parts, dim=1)
 
@@ -64,7 +64,7 @@ def tensor_interval(
         tensors = {
             name: torch.tensor(array, device=device)
             for name, array in bounds._asdict().items()
-            if name != "log_volume"
+            if name != "log_volume"  # a Python number
         }
     return bounds._replace(**tensors)
 
@@ -92,6 +92,7 @@ class TorchOps(TensorOps):
         return torch.where(mask.bool(), inputs, LOWEST[inputs.dtype])
 
     def array(self, x: Tensor) -> Any:
+        """Return a tensor as an array, or None if it has no values yet."""
         if torch.compiler.is_compiling():
             return None
         try:

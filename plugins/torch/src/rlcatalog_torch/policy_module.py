@@ -33,7 +33,7 @@ from rlcatalog_torch.sequences import Padding
 
 
 class _Traits(NamedTuple):
-    """What a module's calls read of a policy."""
+    """Facts about a policy that a module reads at each call."""
 
     dtype: torch.dtype
     obs_shape: tuple[int, ...]
@@ -45,13 +45,14 @@ class _Traits(NamedTuple):
 
 @constant_in_graphs
 def _traits(policy: PolicyParts, model: nn.Module) -> _Traits:
-    """Read a policy. Compiled code takes the result as a constant: whatever else it reads, it
-    checks at each call.
+    """Return the facts about a policy that compiled code takes as constants.
+
+    Compiled code checks at each call that every other attribute it reads has not changed.
     """
     return _Traits(
         dtype=dtype_of(model),
         obs_shape=tuple(policy.preprocessor.shape),
-        needs_mask=policy.masks.key is not None,
+        needs_mask=policy.masks.key is not None,  # the key of masks in observations
         mask_columns=policy.masks.size,
         outputs=policy.output_checker.outputs,
         has_value=policy.has_value,
@@ -73,13 +74,12 @@ class PolicyModule(Movable):
         self.policy = policy
         self.model = policy.model
         self.has_memory = bool(policy.memory)
-        # This call imports PyTorch's operations, because compiled code cannot import.
-        ops_of(torch.empty(0))
+        ops_of(torch.empty(0))  # only to import PyTorch's operations: compiled code cannot import
         self._device_name = policy.device
-        saved = self.model.state_dict()
-        #: Buffers that no state dict contains, by name.
+        state_dict = self.model.state_dict()
+        #: Buffers that are not in the state dict, by name.
         self._constants = {
-            name: buffer for name, buffer in self.model.named_buffers() if name not in saved
+            name: buffer for name, buffer in self.model.named_buffers() if name not in state_dict
         }
         self.dist_class, self.dist_options = unbind(policy.dist_class)
 
@@ -145,7 +145,7 @@ class PolicyModule(Movable):
         and the new state.
         """
         model = self.model
-        # Acting and scoring set the model's mode without this module.
+        # Acting and scoring set the model's mode, but not this module's.
         if model.training is not self.training:
             model.train(self.training)
         mask = self._check_inputs(obs, mask)
@@ -178,10 +178,11 @@ class PolicyModule(Movable):
         if mask is NOT_GIVEN and not traits.needs_mask:
             mask = None
         fits = obs.shape[1:] == traits.obs_shape
+        # NOT_GIVEN, if the policy needs a mask, does not fit.
         if fits and mask is not None:
             fits = mask is not NOT_GIVEN and mask.shape == (obs.shape[0], traits.mask_columns)
         if not fits:
-            # It raises the error that says what does not fit.
+            # This call raises the error that says what does not fit.
             return self.policy.encoder.resolve_mask(obs, mask)
         return mask
 
@@ -197,7 +198,8 @@ class PolicyModule(Movable):
         memory = self._memory_before(state, len(lengths))
         longest = max(lengths)
         padding = None
-        if min(lengths) < longest:
+        is_padding_needed = min(lengths) < longest
+        if is_padding_needed:
             padding = Padding(np.asarray(lengths, np.int32), longest, obs.device)
             obs = padding.fill(obs)
         outputs, value, returned = self._pass(
@@ -209,7 +211,9 @@ class PolicyModule(Movable):
         )
         if padding is not None:
             outputs, value = padding.take((outputs, value))
-        new_state, _ = self.policy.memory.after(memory, returned, (), OPS)
+        # Only a model that reads past states needs the past, and no module has such a model.
+        past = ()
+        new_state, _ = self.policy.memory.after(memory, returned, past, OPS)
         return outputs, value, new_state
 
     def _memory_before(self, state: Sequence[Tensor] | None, sequences: int) -> list[Tensor]:
@@ -245,8 +249,9 @@ class PolicyModule(Movable):
         if self._device_name == "meta" and device_name != "meta":
             self._restore_constants()
         self._device_name = device_name
-        # A deep copy has another model, which is not the policy's.
-        if self.policy.model is self.model and device_name != self.policy.device:
+        # A deep copy of this module has a copy of the model, which the policy does not use.
+        is_copy = self.policy.model is not self.model
+        if not is_copy and device_name != self.policy.device:
             self.policy.to(device_name)
 
     def _restore_constants(self) -> None:
@@ -362,8 +367,7 @@ def actor_critic(
     Raises:
         NotServedError: The model has a memory, looks at past steps, or has no value branch.
     """
-    # This call raises an error for models that see past steps.
-    policy.as_module()
+    policy.as_module()  # only for its error: a model that sees past steps cannot be a module
     if policy.memory:
         raise NotServedError(
             f"actor_critic: {policy.model_name} has a memory, for which a critic and an actor apart"

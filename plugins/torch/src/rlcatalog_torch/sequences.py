@@ -38,16 +38,18 @@ class Padding:
         Raises:
             ModelContractError: The lengths do not fit the rows.
         """
-        if sequences_of(seq_lens) == rows.shape[0] or rows.is_meta:
+        has_single_steps = sequences_of(seq_lens) == rows.shape[0]
+        if has_single_steps or rows.is_meta:
             return None
-        # Not as an array: inside torch.func, a tensor cannot become one.
+        # A list, because inside torch.func no tensor can become an array.
         try:
             lengths = seq_lens.tolist() if isinstance(seq_lens, Tensor) else [*seq_lens]
         except RuntimeError:
             # PyTorch 2.8 has no `tolist` there.
             lengths = [int(length) for length in seq_lens]
         length = padded_length(lengths, len(rows))
-        if min(lengths, default=length) == length:
+        has_no_padding = min(lengths, default=length) == length
+        if has_no_padding:
             return None
         return cls(np.asarray(lengths, np.int64), length, rows.device)
 
