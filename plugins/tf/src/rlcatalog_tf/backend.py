@@ -52,17 +52,18 @@ class TFBackend:
         policy = self.policy
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
-        self.contract = policy.output_checker
+        self.output_checker = policy.output_checker
         self.scalar = policy.action_codec.scalar
         self.has_value = policy.has_value
         self._set_input_dtype()
-        #: Traced functions by (explore, masked); see `_runner`.
+        #: Traced functions, by the arguments of `_runner`.
         self._traced: dict[tuple[bool | None, bool], Any] = {}
-        # Tracing and training need the variables, which a step creates.
+        # A Keras layer creates its variables in its first call. Tracing and training need them.
         if has_unbuilt_layers(model):
             inputs, memory = self._example()
-            # It samples, because some distributions have no deterministic sample.
+            # explore=True, because some distributions have no deterministic sample.
             self.step(inputs, memory, mask=None, explore=True)
+            # The new variables may have another dtype.
             self._set_input_dtype()
 
     def _set_input_dtype(self) -> None:
@@ -88,11 +89,12 @@ class TFBackend:
         mask: Array | Tensor | None,
         explore: bool,
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs (tensors if `obs` is one), and memory
-        arrays.
+        """Return raw actions, logp, value or None, the distribution's parameters, and the memory.
+
+        The memory is arrays; the others are tensors if `obs` is one, otherwise arrays.
         """
         rows = obs.shape[0]
-        if not rows:
+        if rows == 0:
             return self._act_on_no_rows(obs, views, mask, explore)
         has_mask = mask is not None
         run = self._program(explore, masked=has_mask)
@@ -100,23 +102,23 @@ class TFBackend:
         if has_mask:
             arguments.append(tf.constant(mask))
         try:
-            raw, logp, value, inputs, *new_memory = run(*arguments)
+            raw, logp, value, dist_inputs, *new_memory = run(*arguments)
         except tf.errors.InvalidArgumentError:
-            # A model's check failed as an operation of the trace; an eager run raises the real
-            # error.
+            # A check of the model failed inside the trace. Repeating the call eagerly raises the
+            # model's error, which says more.
             self._runner(explore, masked=has_mask)(*arguments)
             raise
         if not self.has_value:
-            value = None
-        step: tuple[Any, ...] = (raw, logp, value, inputs)
+            value = None  # a trace returns zeros
+        step: tuple[Any, ...] = (raw, logp, value, dist_inputs)
         if isinstance(obs, np.ndarray):
             step = tuple(None if part is None else part.numpy() for part in step)
-        # A trace does not know the number of rows, so it does not check it.
+        # The number of rows is unknown while tracing, so it is checked here.
         if any(part is not None and len(part) != rows for part in step):
-            # An eager run raises the error that says what is wrong.
+            # One of these calls raises the error that says what is wrong.
             self._runner(explore, masked=has_mask)(*arguments)
-            self.contract.check_sample(step[0], rows)
-            self.contract.check_rows(logp, rows, "logp")
+            self.output_checker.check_sample(step[0], rows)
+            self.output_checker.check_rows(logp, rows, "logp")
         return *step, tuple(to_float32_at_least(part).numpy() for part in new_memory)
 
     def _act_on_no_rows(
@@ -141,9 +143,10 @@ class TFBackend:
         otherwise a NumPy array.
         """
         rows = obs.shape[0]
-        if not rows:
+        if rows == 0:
+            # The empty part of a call with one row, for the reason of `_act_on_no_rows`.
             return self.values(*self._one_row(obs, views))[:0]
-        run = self._program(explore=None, masked=False)
+        run = self._program(explore=None, masked=False)  # None: it computes values
         value = run(*self._arguments(obs, views, memory))
         check_values(self.model, value, rows)
         if isinstance(obs, np.ndarray):
@@ -165,15 +168,15 @@ class TFBackend:
     def _arguments(
         self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]
     ) -> list[Any]:
-        """Return the inputs and the memory in the form that a trace accepts."""
+        """Return the inputs and the memory as a flat list of tensors, as a trace takes them."""
         if obs.dtype != self.dtype:
             if isinstance(obs, np.ndarray):
                 obs = obs.astype(self.dtype)
             else:
                 obs = tf.cast(obs, self.dtype)
         states = [floats_as(tf.constant(part), self.floats) for part in memory]
-        # Without views, avoid `tf.nest`, which takes as long as a small layer.
         if not views:
+            # Without `tf.nest`, which takes as long as a small layer.
             return [tf.constant(obs), *states]
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
@@ -189,10 +192,12 @@ class TFBackend:
         """Trace the function of `_runner` for any number of rows.
 
         Raises:
-            ModelContractError: It uses a trainable variable that is not the model's.
+            ModelContractError: The function uses a trainable variable that the model does not list.
         """
+        # The first axis of each argument is the rows; None leaves their number open.
         signature = [
-            tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())
+            tf.TensorSpec([None, *part.shape[1:]], part.dtype)
+            for part in tf.nest.flatten(self._example())
         ]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
@@ -201,17 +206,18 @@ class TFBackend:
         registered = {id(variable) for variable in self.model.variables()}
         for variable in traced.graph.variables:
             if variable.trainable and id(variable) not in registered:
-                self.contract.refuse_lost_weight(variable.name, variable.shape)
+                self.output_checker.refuse_lost_weight(variable.name, variable.shape)
         return traced
 
     def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
-        """Return a function of flattened inputs, memory and mask that acts or, with `explore` None,
-        computes values.
+        """Return the function that acts or that computes values. Its arguments are a flat list of
+        tensors: the inputs, the memory and the mask.
 
         Args:
-            explore: Whether acting samples actions.
+            explore: Whether acting samples actions; None for the function that computes values.
             masked: Whether the function's last argument is an action mask.
         """
+        # It has the structure into which the flat arguments are packed.
         example = self._example()
 
         def compute_values(*arguments: Tensor) -> Any:
@@ -287,8 +293,8 @@ class TFBackend:
         Args:
             outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample actions instead of taking the most likely ones. If this is a
-                tensor, a trace supports both.
+            explore: Whether to sample actions instead of taking the most likely ones. A tensor
+                while tracing, so that the trace's caller can choose.
             rows: B, if known.
 
         Returns:
@@ -299,7 +305,7 @@ class TFBackend:
             ModelContractError: The model or the distribution returned a wrong shape, or a tensor
                 from a different framework.
         """
-        self.contract.check_outputs(outputs, rows)
+        self.output_checker.check_outputs(outputs, rows)
         outputs = to_float32_at_least(outputs)
         if mask is not None:
             outputs = self.dist_class.masked(outputs, mask)
@@ -309,25 +315,27 @@ class TFBackend:
             likely_sample = flat_sample(dist.deterministic_sample())
             sample = tf.where(explore, random_sample, tf.cast(likely_sample, random_sample.dtype))
             flat = sample
-            # The distribution's cached sample is not the one that was selected.
+            # `dist` remembers the sample that it drew last, which may not be the selected one.
             dist = self.dist_class(outputs, self.model)
         elif explore:
             sample = dist.sample()
-            self.contract.check_tensors(sample, "sample")
+            self.output_checker.check_tensors(sample, "sample")
             flat = flat_sample(sample)
-            # Only a trace can say what depends on what.
-            if not tf.executing_eagerly() and _depends(flat, outputs):
-                self.contract.refuse_gradient("sample")
+            # A sample must not carry gradients. Only a trace can tell: it has a graph.
+            is_traced = not tf.executing_eagerly()
+            if is_traced and _depends(flat, outputs):
+                self.output_checker.refuse_gradient("sample")
         else:
             sample = dist.deterministic_sample()
-            self.contract.check_tensors(sample, "deterministic_sample")
+            self.output_checker.check_tensors(sample, "deterministic_sample")
             flat = flat_sample(sample)
+        # A sample without axes has no rows to flatten; the check refuses it.
         rows_of_sample = flat
         if flat.shape.rank != 0:
             rows_of_sample = flatten_rows(flat)
-        self.contract.check_sample(rows_of_sample, rows)
+        self.output_checker.check_sample(rows_of_sample, rows)
         logp = dist.logp(flat)
-        self.contract.check_rows(logp, rows, "logp")
+        self.output_checker.check_rows(logp, rows, "logp")
         return flat, logp, params_given(dist, sample)
 
     def _run_model(self, inputs: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
@@ -338,8 +346,8 @@ class TFBackend:
         )
         if not memory:
             return outputs, []
-        # The state of the next step must have the dtypes for which acting was traced. If a state is
-        # missing, the policy raises the error.
+        # The next step needs a state of the dtypes for which acting was traced. For a wrong number
+        # of states, the policy raises an error later.
         if len(returned) == len(memory):
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
         return outputs, returned
@@ -359,12 +367,12 @@ class TFBackend:
             if self.scalar and raw.shape.rank == 2:
                 raw = raw[:, 0]
             logp = dist.logp(raw)
-            uncertainty, kind = entropy_of(dist, flat_sample, entropy)
+            entropies, entropy_kind = entropy_of(dist, flat_sample, entropy)
             kl = self._kl(batch, dist, raw)
-            for numbers, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
+            for numbers, method in ((logp, "logp"), (entropies, "entropy"), (kl, "kl")):
                 if numbers is not None:
-                    self.contract.check_rows(numbers, rows, method)
-            return Evaluation(logp, uncertainty, kind, value, dist, kl)
+                    self.output_checker.check_rows(numbers, rows, method)
+            return Evaluation(logp, entropies, entropy_kind, value, dist, kl)
 
     def _score_pass(self, inputs: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
         """Run the model on a training batch; return its outputs and values, one row per step.
@@ -380,12 +388,15 @@ class TFBackend:
         if self.policy.memory:
             lengths, padding, memory = self._sequences(batch)
             flags["outputs_only"] = True
-            # Views of the past with one row for several steps.
-            repeats = self.policy.views.training_repeats
-            inputs = {name: padding.fill(x, repeats.get(name, 1)) for name, x in inputs.items()}
+            # A view of past steps may have one row for several steps, anything else has one each.
+            steps_per_row = self.policy.views.training_repeats
+            inputs = {
+                name: padding.fill(rows, steps_per_row.get(name, 1))
+                for name, rows in inputs.items()
+            }
         outputs, _ = self.model({**inputs, **flags}, memory, lengths)
         padded_rows = inputs["obs"].shape[0]
-        self.contract.check_outputs(outputs, padded_rows)
+        self.output_checker.check_outputs(outputs, padded_rows)
         value = values_of(self.model, padded_rows) if self.has_value else None
         if padding is not None:
             outputs, value = padding.take((outputs, value))
@@ -398,6 +409,7 @@ class TFBackend:
             raw = tf.constant(raw_action)
             if self.scalar:
                 raw = raw[:, 0]
+            # Only floating-point actions are converted; choices stay integers.
             raw = floats_as(raw, params.dtype)
             dist = self.policy.stored_dist(params, self.model)
             return dist.logp(raw).numpy()  # type: ignore[no-any-return]
@@ -419,7 +431,7 @@ class TFBackend:
         each of them.
         """
         lengths = batch.get("seq_lens")
-        # The caller checks lengths that are traced.
+        # A tensor of lengths, as in a trace, was checked by the caller.
         if not tf.is_tensor(lengths):
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
         lengths = tf.cast(lengths, tf.int32)
@@ -432,7 +444,7 @@ class TFBackend:
         elif tf.executing_eagerly():
             memory = list(memory_of(self.policy, batch, int(lengths.shape[0])))
         else:
-            # A policy's `State`, or its memory alone.
+            # A traced batch has the policy's `State`, or only the memory in it.
             memory = getattr(state, "memory", state)
         return lengths, Padding(lengths), self._tensors(list(memory))
 
@@ -443,10 +455,12 @@ class TFBackend:
         Raises:
             ConfigError: The name is unknown, or TensorFlow does not find this device.
         """
+        # "/gpu:1" → "gpu", ":", "1"; the last two are empty in "gpu".
         kind, colon, index = name.removeprefix("/").partition(":")
         if kind == "cpu" and index in ("", "0"):
             return name
-        if kind not in ("auto", "cuda", "gpu") or (colon and not index.isdecimal()):
+        has_wrong_index = colon and not index.isdecimal()
+        if kind not in ("auto", "cuda", "gpu") or has_wrong_index:
             raise ConfigError(
                 f"device={name!r}: expected cpu, cuda, cuda:1, … or auto, with framework='tf'."
             )
@@ -514,8 +528,9 @@ def _depends(output: Tensor, inputs: Tensor) -> bool:
     if not output.dtype.is_floating:
         return False
     try:
+        # It is None if no operation leads from the inputs to the output.
         (gradient,) = tf.gradients(output, inputs)
     except (LookupError, TypeError, ValueError):
-        # An operation between them has no gradient.
+        # TensorFlow defines no gradient for an operation between them.
         return False
     return gradient is not None

@@ -62,11 +62,11 @@ class TFBookkeeping(ModelBookkeeping):
     def check_trace(self, model: ModelV2, what: str) -> None:
         """Raise an error if the last forward pass ran in a different `tf.function`."""
         if self.trace is None:
-            return
+            return  # it ran eagerly
         graph = _current_graph()
-        # The model may have run in a function around the current one.
+        # The pass may have run in a function that encloses the current one.
         while graph is not None:
-            if graph is self.trace():
+            if graph is self.trace():  # a weak reference
                 return
             graph = outer_graph(graph)
         raise StaleOutputError(
@@ -83,7 +83,7 @@ class TFBookkeeping(ModelBookkeeping):
         variables = variables_of(model)
         shapes = {item.name: item.value().shape for item in variables}
         check_weights(model, shapes, weights)
-        # A variable may have several canonical arrays; it is set when the last one is there.
+        # A variable may have several arrays under different names; the last one completes it.
         arrays_of: dict[int, list[Any]] = {}
         for item in variables:
             arrays = arrays_of.setdefault(id(item.variable), [])
@@ -118,9 +118,11 @@ def variables_of(model: ModelV2) -> list[NamedVariable]:
     """
     variables = find_variables(model)
     known = {id(item.variable) for item in variables}
+    # Models whose trunks to search, with the paths that lead to them.
     outer_models: list[tuple[Any, str]] = [(model, "")]
     # The list grows while the loop goes through it, because a trunk may contain another.
     for outer, path in outer_models:
+        # The variables of `register_variables`.
         registered = [raw_variable(variable) for variable in outer._rlcatalog.registered]
         new_variables = [variable for variable in registered if id(variable) not in known]
         for index, variable in enumerate(new_variables):
@@ -130,7 +132,7 @@ def variables_of(model: ModelV2) -> list[NamedVariable]:
         trunks = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, trunk in trunks.items():
             if not is_model(trunk):
-                continue
+                continue  # None, or a user's attribute of this name
             # The outer model may keep its trunk where `find_variables` does not search.
             hidden = [item for item in find_variables(trunk) if id(item.variable) not in known]
             for item in hidden:

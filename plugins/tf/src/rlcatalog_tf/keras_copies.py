@@ -33,18 +33,19 @@ def copy_layer(layer: Any) -> Any:
     """
     layers = layers_in(layer)
     trackers = [tracker_of(part) for part in layers]
-    failure = (
+    problem = (
         f"{type(layer).__name__} cannot be copied, which a second model needs (a target"
         " network, a copied policy)"
     )
     with raised_as(
         lambda why: NotServedError(
-            f"{failure}: {why}. Pass its class, or a function that creates one."
+            f"{problem}: {why}. Pass its class, or a function that creates one."
         )
     ):
-        names = {type(part).__name__: type(part) for part in layers}
+        # With these, Keras finds a user's layer classes by name.
+        classes = {type(part).__name__: type(part) for part in layers}
         with (
-            keras.saving.custom_object_scope(names),
+            keras.saving.custom_object_scope(classes),
             _copying_with(_rules_for(layers)),
             _unlocked(trackers),
         ):
@@ -73,8 +74,10 @@ def _rules_for(layers: list[KerasLayer]) -> dict[type, Callable[[Any], Any]]:
 
 @contextmanager
 def _copying_with(rules: Mapping[type, Callable[[Any], Any]]) -> Iterator[None]:
-    """Return a context in which `copy.deepcopy` copies objects by rules."""
+    """Return a context in which `copy.deepcopy` copies objects of each class by its function."""
+    # `copy.deepcopy` looks up here how to copy an object, before it calls `__reduce_ex__`.
     table = copyreg.dispatch_table
+    # A lock, because all threads share the table.
     with _COPYING:
         rules_before = {cls: table[cls] for cls in rules if cls in table}
         try:
@@ -88,7 +91,11 @@ def _copying_with(rules: Mapping[type, Callable[[Any], Any]]) -> Iterator[None]:
 
 @contextmanager
 def _unlocked(trackers: list[Any]) -> Iterator[None]:
-    """Return a context in which layers accept new variables, as their copies need."""
+    """Return a context in which layers accept new variables.
+
+    A built layer's tracker of variables is locked. A copy inherits the lock, and could not store
+    its variables.
+    """
     locked = [tracker for tracker in trackers if tracker.locked]
     try:
         for tracker in locked:

@@ -121,13 +121,19 @@ def layouts_of(layer: KerasLayer, keras: ModuleType) -> LayerLayouts:
 
 
 def _with_layouts(layer: KerasLayer, **layouts: Layout) -> list[tuple[Any, Layout]]:
-    """Return a layer's existing variables with their layouts, which are passed by attribute."""
+    """Return the variables that a layer has, each with its layout.
+
+    Args:
+        layer: The layer.
+        **layouts: For each attribute that may hold a variable, the variable's layout.
+    """
     variables = []
     for name, layout in layouts.items():
         # A Keras layer without a bias, for example, has None there, or no such attribute.
         variable = getattr(layer, name, None)
-        # Keras' variables have a shape.
-        if hasattr(variable, "shape"):
+        # A variable of Keras has a shape; an attribute may also hold something else.
+        has_variable = hasattr(variable, "shape")
+        if has_variable:
             variables.append((variable, layout))
     return variables
 
@@ -201,9 +207,9 @@ def _lstm_weights(cell: KerasLayer, suffix: str) -> LayerLayouts:
 
 
 def _gru_weights(cell: KerasLayer, suffix: str) -> LayerLayouts:
-    """Return the gates of a GRU; see `_lstm_weights`."""
+    """Return the gates of a GRU cell with PyTorch's names, such as "weight_ih" and a suffix."""
     if not cell.reset_after:
-        # It computes another function than PyTorch's GRU.
+        # Such a cell computes another function than PyTorch's GRU, so its weights keep their names.
         return None
     return _with_layouts(
         cell,

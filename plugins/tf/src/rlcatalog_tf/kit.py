@@ -63,6 +63,7 @@ class TFKit:
         model: Any = policy.model
         with tf.GradientTape() as tape:
             evaluation = policy.evaluate(batch)
+            # A mask sets logits to the lowest number of their dtype; the sum would overflow.
             outputs = tf.clip_by_value(tf.cast(evaluation.dist.inputs, tf.float32), -100.0, 100.0)
             terms = [evaluation.logp]
             if evaluation.value is not None:
@@ -80,12 +81,11 @@ class TFKit:
             if id(variable) not in registered:
                 outside.append(tuple(variable.shape))
         gradients: dict[str, Array | None] = {}
-        for name, gradient in zip(
-            weights, tape.gradient(loss, list(weights.values())), strict=True
-        ):
+        results = tape.gradient(loss, list(weights.values()))
+        for name, gradient in zip(weights, results, strict=True):
             gradients[name] = None
             if gradient is not None:
-                # A gradient of an embedding may be sparse.
+                # The gradient of an embedding may be sparse, which has no numpy().
                 gradients[name] = tf.convert_to_tensor(gradient).numpy()
         return gradients, outside
 

@@ -72,23 +72,23 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
         first_correction = 1.0 - tf.constant(self.beta_1, tf.float64) ** step
         second_correction = 1.0 - tf.constant(self.beta_2, tf.float64) ** step
         rate = tf.cast(self.learning_rate, tf.float64)
-        # `super().apply` calls `update_step` for each weight, and passes it nothing else.
+        # An attribute, because `super().apply` calls `update_step` with Keras' arguments only.
         self._corrected = _CorrectedRate(
             rate=rate * tf.sqrt(second_correction) / first_correction,
             epsilon=self.epsilon * tf.sqrt(second_correction),
         )
         super().apply(grads, trainable_variables)
-        # Tensors of a trace mean nothing outside it.
+        # If this is a trace, its tensors cannot be used outside it.
         self._corrected = None
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
-        """Update a weight; the learning rate is the one that `apply` corrected."""
-        assert self._corrected is not None
+        """Update a weight with the corrected rate from `apply` instead of Keras' `learning_rate`."""
+        assert self._corrected is not None, "apply sets it"
         dtype = variable.dtype
         index = next(i for i, weight in enumerate(self.weights) if weight is variable)
         first_moments, second_moments = self.moments
-        # With powers of 0, the operator corrects nothing: the corrections are in the rate and in
-        # epsilon.
+        # With powers of 0, TensorFlow's operator corrects no bias. The rate and epsilon already
+        # include the corrections.
         no_power = tf.constant(0.0, dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -162,7 +162,7 @@ class TFLearner:
         tensors = {}
         with tf.device(self.policy.device):
             for name, part in batch.items():
-                # Lengths of sequences are read in Python.
+                # The lengths of sequences stay arrays, because Python reads them.
                 if name != "seq_lens":
                     part = tf.nest.map_structure(tf.convert_to_tensor, part)
                 tensors[name] = part
@@ -186,7 +186,7 @@ class TFLearner:
             "step": int(self.optimizer.iterations.numpy()),
             "first": _to_arrays(first_moments, layouts),
             "second": _to_arrays(second_moments, layouts),
-            "behind": {},
+            "behind": {},  # weights that took fewer steps: none, as Keras counts for all
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:

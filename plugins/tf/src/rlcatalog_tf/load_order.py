@@ -32,7 +32,8 @@ def before_tensorflow() -> None:
     tensorflow: Any = sys.modules.get("tensorflow")
     if tensorflow is None or tensorflow.executing_eagerly():
         return
-    try:  # already on while a function is being traced
+    # While a function is being traced, it is already on, and this call does nothing.
+    try:
         tensorflow.compat.v1.enable_v2_behavior()
     except ValueError as error:
         raise NotServedError(

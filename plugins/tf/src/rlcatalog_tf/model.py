@@ -56,12 +56,16 @@ class TFModelV2(ModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name, "tf")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make the `value_function` of a derived class check first that it runs in the same trace
+        as the last pass.
+        """
         super().__init_subclass__(**kwargs)
         definer = next(base for base in cls.__mro__ if "value_function" in vars(base))
         value_function = vars(definer)["value_function"]
         if not isinstance(value_function, types.FunctionType) or definer is ModelV2:
             return
-        # TensorFlow's classes have completed theirs; a framework-neutral base class has not.
+        # A method inherited from a TFModelV2 already has the check; one of a base class for all
+        # frameworks has not.
         if definer is cls or not issubclass(definer, TFModelV2):
             cls.value_function = _check_trace_first(value_function)  # type: ignore[method-assign]
 
@@ -120,6 +124,7 @@ class RecurrentNetwork(RecurrentBase, TFModelV2):
         sequences = tf.shape(seq_lens)[0]
         steps = steps_of(flat, seq_lens)
         is_time_major = self.is_time_major()
+        # `value_function` may return time-major rows, which the kernel reorders by these numbers.
         self._rlcatalog.time_major_sizes = (steps, sequences) if is_time_major else None
         inputs = tf.reshape(flat, [sequences, steps, flat.shape[-1]])
         if is_time_major:

@@ -105,6 +105,7 @@ def _fan_in_uniform(shape: Sequence[int], gain: float, inputs: int | None = None
 
 
 def _orthogonal(shape: Sequence[int], gain: float) -> Any:
+    """Return a weight `[out, in, ...]` with orthogonal rows or columns of length `gain`."""
     rows = shape[0]
     columns = math.prod(shape[1:])
     q, r = tf.linalg.qr(tf.random.normal([max(rows, columns), min(rows, columns)]))
@@ -176,6 +177,7 @@ def initial_value(
             if name == "fan_in_uniform":
                 arguments["inputs"] = inputs
             return _INITIALIZERS[name](tuple(shape), **arguments)
+        # A user's class of initialisers, or an initialiser.
         keras_initializer = name(**config) if isinstance(name, type) else name
         if len(shape) != 2:
             return tf.cast(keras_initializer(tuple(shape)), tf.float32)
@@ -194,8 +196,7 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
     def initialize(
         shape: Sequence[int], dtype: tf.DType | None = None, partition_info: Any = None
     ) -> Any:
-        # TensorFlow 1 passes it; RLlib's initialiser has it, too.
-        del partition_info
+        del partition_info  # unused; RLlib's initialiser has this parameter of TensorFlow 1
         if len(shape) == 2:
             value = tf.transpose(_normc((int(shape[1]), int(shape[0])), std))
         else:
@@ -237,7 +238,7 @@ def values_of(model: ModelV2, rows: int | None = None) -> Any:
         check_values(model, value, rows)
         value = tf.convert_to_tensor(value)
     rank = value.shape.rank
-    # In a trace, the rank and the number of rows may be unknown.
+    # In a trace, the rank and the number of rows may be unknown, and are not checked then.
     if rank is not None:
         knows_rows = rank > 0 and value.shape[0] is not None
         check_values(model, value, rows if knows_rows else None)

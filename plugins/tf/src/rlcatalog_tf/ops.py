@@ -33,7 +33,7 @@ def flat_sample(sample: TensorTree) -> Any:
     rows = list(map(flatten_rows, parts))
     dtypes = {part.dtype for part in rows}
     if len(dtypes) > 1:
-        # float32 represents integers that half precision does not.
+        # Half precision does not represent all choices, float32 does.
         widest = tf.float64 if tf.float64 in dtypes else tf.float32
         rows = [tf.cast(part, widest) for part in rows]
     return tf.concat(rows, axis=1)
@@ -113,10 +113,11 @@ class TFOps(TensorOps):
         return tf.reshape(x, [-1, *shape])
 
     def in_rows(self, value: Any, like: Tensor, width: int) -> Any:
+        """Return values as `[B, width]`, B as in `like`; None if there are too many or too few."""
         value = tf.convert_to_tensor(value)
         rows = like.shape[0]
         count = value.shape.num_elements()
-        # Inside a trace, they may be unknown.
+        # Inside a trace, these numbers may be unknown.
         is_known = rows is not None and count is not None
         if is_known and count != rows * width:
             return None

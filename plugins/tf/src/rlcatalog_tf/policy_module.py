@@ -143,10 +143,12 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
         if padding is not None:
             outputs, value = padding.take((outputs, value))
         if not tf.executing_eagerly():
-            # A trace loses the number of rows.
+            # A trace may lose the static number of rows in the returned states.
             pairs = zip(returned, memory, strict=True)
             returned = [tf.ensure_shape(new, old.shape) for new, old in pairs]
-        new_state, _ = policy.memory.after(memory, returned, (), OPS)
+        # Only a model that reads past states needs the past, and no module has such a model.
+        past = ()
+        new_state, _ = policy.memory.after(memory, returned, past, OPS)
         return outputs, value, new_state
 
     def _pass(

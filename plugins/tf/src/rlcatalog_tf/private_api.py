@@ -96,7 +96,7 @@ def inner_graphs(graph: Any) -> list[Any]:
     `as_graph_def()` is public, but does not tell which line of Python created an operation. Without
     `_functions`, TensorFlow policies cannot be exported.
     """
-    # A later TensorFlow may lack it.
+    # This attribute is private, so a later TensorFlow may lack it.
     if not hasattr(graph, "_functions"):
         raise TENSORFLOW.error("FuncGraph._functions", "find random operations in a policy")
     graphs = []

@@ -49,14 +49,17 @@ def draw_uniform(shape: Sequence[int] | Tensor, dtype: tf.DType = tf.float32) ->
         dtype: Dtype of the result.
     """
     generator = _CURRENT.get()
-    digits = _DIGITS[tf.as_dtype(dtype)]
+    digits = _DIGITS[tf.as_dtype(dtype)]  # binary digits of a number
+    # The smallest result. All results are multiples of it.
     step = tf.constant(0.5**digits, dtype)
     if generator is tf.random:
+        # `tf.random` may draw 0, which is outside the interval.
         return tf.maximum(generator.uniform(shape, dtype=dtype), step)
     if not isinstance(generator, tf.random.Generator):
+        # A `RandomSource`, which draws from the open interval.
         return generator.uniform(shape, dtype=dtype)
     # One operation, because `generator.uniform` runs ten, which would slow acting down.
-    integer_dtype = tf.int32 if digits < 31 else tf.int64
+    integer_dtype = tf.int32 if digits < 31 else tf.int64  # 2**digits must fit
     integers = tf.raw_ops.StatefulUniformInt(
         resource=generator.state.handle,
         algorithm=tf.constant(_PHILOX, tf.int64),
@@ -98,12 +101,12 @@ def draw_gamma(concentration: Tensor) -> Any:
     if generator is tf.random:
         values = tf.random.gamma([], concentration, dtype=dtype)
     elif isinstance(generator, tf.random.Generator):
-        seed = generator.make_seeds()[:, 0]
+        seed = generator.make_seeds()[:, 0]  # by default, it makes one column with one seed
         shape = tf.shape(concentration)
         values = tf.random.stateless_gamma(shape, seed, alpha=concentration, dtype=dtype)
     else:
         values = generator.gamma(concentration)
-    # A trace would forget the shape.
+    # A trace may lose the static shape.
     values.set_shape(concentration.shape)
     return values
 

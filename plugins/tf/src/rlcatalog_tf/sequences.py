@@ -39,10 +39,12 @@ class Padding:
             sequences = tf.maximum(tf.shape(lengths)[0], 1)
             return cls(lengths, tf.shape(rows)[0] // sequences)
         num_rows = int(rows.shape[0])
-        if len(lengths) == num_rows:
+        has_single_steps = len(lengths) == num_rows
+        if has_single_steps:
             return None
         length = padded_length(lengths.numpy().tolist(), num_rows)
-        if not (lengths.numpy() < length).any():
+        has_padding = (lengths.numpy() < length).any()
+        if not has_padding:
             return None
         return cls(lengths, length)
 

@@ -59,6 +59,7 @@ def find_variables(model: Any) -> list[NamedVariable]:
     seen: set[tuple[int, int]] = set()
     variables = []
     for item in _walk(model, path="", visited=set()):
+        # Two attributes may lead to a variable, and one variable may have several parts.
         key = (id(item.variable), item.part)
         if key not in seen:
             seen.add(key)
@@ -74,7 +75,7 @@ def has_unbuilt_layers(value: Any) -> bool:
 
 
 def _reaches_unbuilt_layer(value: Any, visited: set[int]) -> bool:
-    if isinstance(value, _PLAIN) or id(value) in visited:
+    if isinstance(value, _TYPES_WITHOUT_VARIABLES) or id(value) in visited:
         return False
     visited.add(id(value))
     if _is_layer(value):
@@ -90,7 +91,7 @@ def raw_variable(variable: Any) -> Any:
 
 
 #: Types that contain no model variables. A preprocessor refers to its catalog.
-_PLAIN = (
+_TYPES_WITHOUT_VARIABLES = (
     str,
     bytes,
     int,
@@ -104,20 +105,23 @@ _PLAIN = (
 )
 #: Packages whose objects are not searched, except layers, modules and variables: other objects
 #: contain variables of optimisers and caches.
-_CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"})
+_PACKAGES_NOT_SEARCHED = frozenset(
+    {"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"}
+)
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and contents of a list, dict or object."""
+    package = type(value).__module__.partition(".")[0]
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield str(index), item
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key), item
-    elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
+    elif isinstance(value, tf.Module) or package not in _PACKAGES_NOT_SEARCHED:
         for name, item in _attributes(value):
-            # Internal attributes of the kernel and of TensorFlow.
+            # The kernel's and TensorFlow's own attributes hold no variables of the user.
             if not name.startswith("_rlcatalog") and not is_internal(name):
                 yield name, item
 
@@ -147,11 +151,12 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     if isinstance(value, tf.Variable):
         yield NamedVariable(path, value, AS_IT_IS, trainable=value.trainable)
         return
-    if isinstance(value, _PLAIN) or id(value) in visited:
+    if isinstance(value, _TYPES_WITHOUT_VARIABLES) or id(value) in visited:
         return
     visited.add(id(value))
     keras = sys.modules.get("keras")
-    # A user's class defines `canonical`; a model may use this name for something else.
+    # A class may define `canonical()`, which yields its variables with PyTorch's names and axes.
+    # A user's model may use this name for something else.
     if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
         for name, variable, axes in value.canonical():
             yield NamedVariable(
@@ -223,7 +228,7 @@ def _named_variables(layer: KerasLayer, path: str, visited: set[int]) -> Iterato
             return
     keras_attributes = _attributes_of_keras()
     for name, item in _attributes(layer):
-        # Keras' internal attributes lead to the same layers again.
+        # Attributes that Keras sets lead to the same layers again.
         if name in keras_attributes or is_internal(name):
             continue
         if _holds_layers(item):
@@ -233,11 +238,11 @@ def _named_variables(layer: KerasLayer, path: str, visited: set[int]) -> Iterato
 def _other_variables(layer: KerasLayer, path: str, known: set[int]) -> Iterator[NamedVariable]:
     """Yield a built layer's variables whose ids are not known, under their own names."""
     others = [variable for variable in layer.weights if id(raw_variable(variable)) not in known]
-    # Legacy Keras names a variable "dense_3/kernel:0".
+    # Legacy Keras names a variable "dense_3/kernel:0"; only "kernel" is kept.
     names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in others]
     for index, (name, variable) in enumerate(zip(names, others, strict=True)):
         if names.count(name) > 1:
-            name = str(index)
+            name = str(index)  # The name alone would not be unique.
         yield NamedVariable(
             _join(path, name), raw_variable(variable), AS_IT_IS, trainable=variable.trainable
         )
