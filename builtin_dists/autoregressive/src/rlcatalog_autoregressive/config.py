@@ -83,9 +83,10 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
             f" MultiDiscrete), but {action.describe()} has {len(paths)}. Remove"
             " use_autoregressive."
         )
-    # Called for its check of the names.
+    # The order is not needed here: the call raises an error if it names an unknown part.
     sampling_order(settings.autoregressive_order, paths)
-    return [len(paths) * units for units in settings.autoregressive_hiddens]
+    # The setting counts units per part.
+    return [len(paths) * units_per_part for units_per_part in settings.autoregressive_hiddens]
 
 
 def sampling_order(order: list[int | str], paths: list[str]) -> list[int]:
@@ -121,8 +122,10 @@ def _positions_of(entry: int | str, paths: list[str]) -> list[int]:
         return [entry] if 0 <= entry < len(paths) else []
     positions = []
     for i, path in enumerate(paths):
+        # The entry is a path or a Dict key; it also stands for the parts below that path.
         for root in (entry, f"action[{entry!r}]"):
-            if path == root or path.startswith((f"{root}[", f"{root}.")):
+            is_below = path.startswith((f"{root}[", f"{root}."))
+            if path == root or is_below:
                 positions.append(i)
                 break
     return positions

@@ -19,15 +19,19 @@ def examples() -> list[Example]:
     masks.
     """
     small = {"use_autoregressive": True, "autoregressive_hiddens": [6, 5]}
+    masked = {**small, "autoregressive_mask": _mask}
+    # With no combinations to sum over, entropies are estimated.
+    estimated = {**small, "autoregressive_exact": 0}
+    image = spaces.Box(0, 255, (42, 42, 3), np.uint8)
+    choices = spaces.MultiDiscrete([2, 3])
+    two_bits = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)])
     nested = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, 1, (2,), np.float32)})
     return [
-        Example(_VECTOR, spaces.MultiDiscrete([2, 3]), small),
+        Example(_VECTOR, choices, small),
         Example(_VECTOR, nested, small),
-        Example(
-            spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Tuple([spaces.Discrete(2)] * 2), small
-        ),
-        Example(_VECTOR, spaces.MultiDiscrete([2, 3]), {**small, "autoregressive_mask": _mask}),
-        Example(_VECTOR, spaces.MultiDiscrete([2, 3]), {**small, "autoregressive_exact": 0}),
+        Example(image, two_bits, small),
+        Example(_VECTOR, choices, masked),
+        Example(_VECTOR, choices, estimated),
     ]
 
 

@@ -56,11 +56,14 @@ class AutoregressiveHead(ModelV2):
         width = trunk.num_outputs
         assert width is not None, "the catalog checks a trunk before it wraps it"
         if self.num_outputs is None:
+            # Without an action distribution, the head returns the trunk's features.
             self.num_outputs = width
             return
         layout = layout_of(action_dist, self.num_outputs)
-        self.outputs = self.outputs_class(output_plan(self.model_config, width, [], layout.params))
-        self.to_context = self.dense_class(width, DenseSpec(layout.hiddens[0]))
+        plan = output_plan(self.model_config, width, hidden=[], num_outputs=layout.params)
+        self.outputs = self.outputs_class(plan)
+        context_width = layout.hiddens[0]
+        self.to_context = self.dense_class(width, DenseSpec(context_width))
         self.conditionals = self.conditionals_class(layout)
 
     def forward(
@@ -73,6 +76,7 @@ class AutoregressiveHead(ModelV2):
         if self.value_trunk is None:
             self._features = features
         else:
+            # A value trunk has no memory.
             self._features, _ = self.features_of(
                 self.value_trunk, input_dict, state=[], seq_lens=None
             )
@@ -96,6 +100,7 @@ def layout_of(action_dist: Callable[..., Any], num_outputs: int) -> PartColumns:
         ConfigError: The distribution is not autoregressive.
         ModelContractError: The distribution expects a different number of model outputs.
     """
+    # The catalog binds the layout to the autoregressive distribution's class.
     _, options = unbind(action_dist)
     layout = options.get("layout")
     if not isinstance(layout, PartColumns):

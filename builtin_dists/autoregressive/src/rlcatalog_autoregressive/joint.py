@@ -69,7 +69,7 @@ class JointDistribution(ActionDistribution):
         self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
         self._independent = inputs[:, : layout.params]
         self._context = inputs[:, layout.params :]
-        #: For the last sampled or scored actions, so that scoring them needs no second pass.
+        #: The result for the last sampled or scored actions: scoring them needs no second pass.
         self._last: ConditionedParts | None = None
 
     @classmethod
@@ -144,22 +144,23 @@ class JointDistribution(ActionDistribution):
         ops = self.ops
         raw: dict[ActionPart, Any] = {}
         params: dict[ActionPart, Any] = {}
-        # `_allowed` changes nothing without a mask function, except in half precision.
-        may_change_params = layout.mask is not None or ops.is_half(self.inputs)
+        # Without a mask function, only parameters in half precision need a correction.
+        needs_masking = layout.mask is not None or ops.is_half(self.inputs)
         with self.no_gradient():
             run = self.run_class(self.conditionals, self._independent, self._context)
             for part in layout.parts:
                 params_of_part = run.params(part)
-                if may_change_params:
-                    params_of_part = self._allowed(part, params_of_part, raw, check=True)
+                if needs_masking:
+                    params_of_part = self._masked_params(part, params_of_part, raw, check=True)
                 if explore:
                     value = part.draw(params_of_part, self.model)
                 else:
                     value = part.dist(params_of_part, self.model).deterministic_sample()
                 params[part] = params_of_part
                 raw[part] = value
-                if part is not layout.parts[-1]:
-                    run.add(part, value)
+                is_last = part is layout.parts[-1]
+                if not is_last:
+                    run.add(part, value)  # so that later parts depend on it
             all_params = ops.side_by_side([params[part] for part in layout.in_space])
             actions = ops.columns([raw[part] for part in layout.in_space])
             dist = layout.plain(all_params, self.model)
@@ -170,7 +171,7 @@ class JointDistribution(ActionDistribution):
             self._last = ConditionedParts(actions, dist, has_gradient=False)
         return self.last_sample
 
-    def _allowed(
+    def _masked_params(
         self, part: ActionPart, params: Tensor, raw: Mapping[ActionPart, Any], check: bool = False
     ) -> Any:
         """Return a part's parameters, masked by the user's function and finite in any precision.
@@ -233,12 +234,13 @@ class JointDistribution(ActionDistribution):
     def _condition(self, actions: TensorTree) -> Any:
         """Return the distribution of all parts, each given the earlier ones of `actions`."""
         last = self._last
+        needs_gradient = self.differentiable()
         if last is not None and actions is last.actions:
-            if last.has_gradient or not self.differentiable():
+            if last.has_gradient or not needs_gradient:
                 return last.dist
-        flat = self._flat(actions)
-        dist = self.layout.plain(self._params(self._independent, self._context, flat), self.model)
-        self._last = ConditionedParts(actions, dist, has_gradient=self.differentiable())
+        params = self._params(self._independent, self._context, self._flat(actions))
+        dist = self.layout.plain(params, self.model)
+        self._last = ConditionedParts(actions, dist, has_gradient=needs_gradient)
         return dist
 
     def _flat(self, actions: Any) -> Any:
@@ -247,11 +249,12 @@ class JointDistribution(ActionDistribution):
         width = self.layout.raw
         if not ops.is_array(actions):
             independent = self.layout.plain(self._independent, self.model)
-            # A user's distribution of the whole action has no parts to join.
+            # A user's distribution of the whole action need not have `join`.
             if hasattr(independent, "join"):
                 actions = independent.join(actions)
             else:
-                actions = ops.columns([ops.tensor(part) for part in parts_of(actions) or []])
+                parts = parts_of(actions) or []
+                actions = ops.columns([ops.tensor(part) for part in parts])
         flat = ops.in_rows(actions, self.inputs, width)
         if flat is None:
             raise ModelContractError(
@@ -267,12 +270,13 @@ class JointDistribution(ActionDistribution):
         params = independent + self.conditionals.effects(context, flat)
         if self.layout.mask is None:
             if self.ops.is_half(params):
+                # The sum may exceed the range of half precision.
                 params = self.ops.finite(params)
             return params
         raw = self._values(flat)
         params_of_parts = []
         for part in self.layout.in_space:
-            params_of_parts.append(self._allowed(part, params[:, part.params], raw))
+            params_of_parts.append(self._masked_params(part, params[:, part.params], raw))
         return self.ops.side_by_side(params_of_parts)
 
     def _values(self, flat: Tensor) -> dict[ActionPart, Any]:
@@ -280,9 +284,9 @@ class JointDistribution(ActionDistribution):
         values = {}
         for part in self.layout.parts:
             value = flat[:, part.raw]
-            if part.counts:
+            if part.counts:  # its values are choices
                 value = self.ops.whole(value)
-            if part.single:
+            if part.is_scalar:
                 value = value[:, 0]
             values[part] = value
         return values
@@ -324,8 +328,8 @@ class JointDistribution(ActionDistribution):
                 " the other."
             )
         if self.entropy_kind != "exact":
-            way = "the mean of stored_dist(params).kl over drawn actions (see Policy.evaluate)"
-            raise NoClosedFormError(self._no_sum("kl", way))
+            estimate = "the mean of stored_dist(params).kl over drawn actions (see Policy.evaluate)"
+            raise NoClosedFormError(self._no_sum("kl", estimate))
         params, probabilities = self._over_prefixes()
         params_of_other, _ = other._over_prefixes()
         dist = self.layout.plain(params, self.model)
@@ -340,22 +344,22 @@ class JointDistribution(ActionDistribution):
         )
 
     def _over_prefixes(self) -> tuple[Any, Any]:
-        """Return each combination's parameters, `[B * P, params]`, and its
-        probability, `[B, P]`.
+        """Return the parameters after each combination of values of all parts except the last,
+        `[B * P, params]`, and the combination's probability, `[B, P]`.
         """
         ops = self.ops
         layout = self.layout
         assert layout.prefixes is not None, "entropy_kind is checked before"
-        count = len(layout.prefixes)
+        num_prefixes = len(layout.prefixes)
         # A row for each pair of a row of inputs and a combination.
         flat = ops.all_rows(ops.tensor(layout.prefixes, self.inputs), self.inputs)
-        independent = ops.each_row(self._independent, count)
-        context = ops.each_row(self._context, count)
+        independent = ops.each_row(self._independent, num_prefixes)
+        context = ops.each_row(self._context, num_prefixes)
         params = self._params(independent, context, flat)
         dists = self._by_part(params)
         values = self._values(flat)
         logp = ops.total([dists[part].logp(values[part]) for part in layout.parts[:-1]])
-        return params, ops.exp(ops.rows(logp, (count,)))
+        return params, ops.exp(ops.rows(logp, (num_prefixes,)))
 
     def entropy_estimate(self) -> Any:
         """Return an unbiased estimate `[B]` of the entropy: the sum of the parts' entropies along a
@@ -367,7 +371,8 @@ class JointDistribution(ActionDistribution):
         """
         ops = self.ops
         layout = self.layout
-        # `sample` replaces the caller's last sample, which `sampled_action_logp` scores.
+        # `sample` replaces the last sample, but the caller may still score the one before with
+        # `sampled_action_logp`.
         last = self._last
         last_sample = self.last_sample
         sample = ops.without_gradient(self._flat(self.sample()))
@@ -378,7 +383,8 @@ class JointDistribution(ActionDistribution):
         values = self._values(sample)
         entropies = []
         for part in layout.parts:
-            entropy, _ = entropy_of(dists[part], lambda values: values)
+            # A part's sample is in the form that its `logp` accepts: nothing to convert.
+            entropy, _ = entropy_of(dists[part], flat=lambda sample: sample)
             entropies.append(entropy)
         estimate = ops.total(entropies)
         for i, part in enumerate(layout.parts[:-1]):

@@ -51,13 +51,14 @@ class ActionPart:
         params: Columns of its parameters.
         raw: Columns that hold the part's raw values.
         encoded: Encoded columns that show this part to later parts.
-        single: Whether the raw values are integers `[B]`, which later parts see as one-hot vectors.
+        is_scalar: Whether a raw value is one integer, so that a batch has the shape `[B]`; later
+            parts see it as a one-hot vector.
         counts: Number of choices for each raw value; empty unless all raw values are choices.
         masks: Mapping from the columns of a mask to choices.
-        bits: Whether each parameter has two mask columns: one says whether the bit may be 0, one
-            whether it may be 1.
+        is_bits: Whether each parameter has two mask columns: one says whether the bit may be 0,
+            one whether it may be 1.
         rank: Position of the part in the sampling order.
-        place: Position of the part in the space's order.
+        place_in_space: Position of the part in the space's order.
         units: The part's units in each hidden layer, which only see earlier parts.
     """
 
@@ -67,12 +68,12 @@ class ActionPart:
     params: slice
     raw: slice
     encoded: slice
-    single: bool
+    is_scalar: bool
     counts: tuple[int, ...]
     masks: ActionMasks
-    bits: bool
+    is_bits: bool
     rank: int
-    place: int
+    place_in_space: int
     units: tuple[slice, ...]
 
 
@@ -189,12 +190,12 @@ class PartColumns:
                 params=slice(params_end, params_end + factor.inputs),
                 raw=slice(raw_end, raw_end + codec.width),
                 encoded=slice(encoded_start, len(self.columns)),
-                single=codec.scalar,
+                is_scalar=codec.scalar,
                 counts=counts,
                 masks=ActionMasks(info),
-                bits=info.kind == "multi_binary",
+                is_bits=info.kind == "multi_binary",
                 rank=rank,
-                place=place,
+                place_in_space=place,
                 units=tuple(units[rank] for units in units_of_layers),
             )
             self.in_space.append(part)
@@ -217,13 +218,16 @@ class PartColumns:
 
     @cached_property
     def masks(self) -> WeightMasks:
-        """The weight masks (Germain et al. 2015, equations 13 and 14)."""
+        """The weight masks (Germain et al. 2015, equations 13 and 14): no part sees a part that is
+        sampled later.
+        """
+        # Inputs and parameters are in the space's order, hidden units in sampling order.
         ranks = [part.rank for part in self.in_space]
         ranks_of_inputs = np.repeat(ranks, self.encoded_widths)
         ranks_of_params = np.repeat(ranks, self.param_widths)
         ranks_of_layers = [np.repeat(np.arange(len(widths)), widths) for widths in self.unit_widths]
-        # A part's first units see earlier parts only, so that all that follows may see the part's
-        # own units.
+        # A part's units in the first layer see inputs of earlier parts only (>). Later layers may
+        # therefore see units of the same part too (>=).
         first = ranks_of_layers[0][:, None] > ranks_of_inputs
         between = []
         for earlier, later in pairwise(ranks_of_layers):
@@ -235,28 +239,30 @@ class PartColumns:
     @cached_property
     def encoding(self) -> Encoding:
         """How raw actions become encoded columns."""
-        raw, value, shift, scale = (
-            np.array(numbers) for numbers in zip(*self.columns, strict=True)
-        )
+        value = np.array([column.value for column in self.columns])
         return Encoding(
-            source=raw,
+            source=np.array([column.raw for column in self.columns]),
             is_choice=value >= 0,
             value=value,
-            shift=shift.astype(np.float32),
-            scale=scale.astype(np.float32),
+            shift=np.array([column.shift for column in self.columns], np.float32),
+            scale=np.array([column.scale for column in self.columns], np.float32),
         )
 
-    def _prefixes(self, most: int) -> Array | None:
-        """Return `prefixes`, or None if there are more than `most`."""
-        *earlier, _ = self.parts
+    def _prefixes(self, limit: int) -> Array | None:
+        """Return all combinations of values of all parts except the last, or None if there are more
+        than `limit` or if a part is not discrete; see the attribute `prefixes`.
+        """
+        earlier = self.parts[:-1]
         counts: list[int] = []
         for part in earlier:
             if not part.counts:
                 return None
             counts += part.counts
-        if math.prod(counts) > most:
+        num_prefixes = math.prod(counts)
+        if num_prefixes > limit:
             return None
-        prefixes = np.zeros((math.prod(counts), self.raw), np.float32)
+        prefixes = np.zeros((num_prefixes, self.raw), np.float32)
+        # `r_` joins the parts' slices into one index.
         raw_columns = np.r_[tuple(part.raw for part in earlier)]
         prefixes[:, raw_columns] = list(np.ndindex(*counts))
         return prefixes
@@ -265,7 +271,7 @@ class PartColumns:
 def _split(action: SpaceInfo, plain: Callable[..., Any], size: int) -> list[Factor]:
     """Return the parts that an action's distribution of independent parts consists of."""
     cls, options = unbind(plain)
-    # A user's class need not have parts; then the whole action is one.
+    # A user's class need not have `parts`; then the whole action is one part.
     if not hasattr(cls, "parts"):
         return [Factor(action, plain, size)]
     factors = []
@@ -302,7 +308,9 @@ def _draw_function(dist: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     cls, options = unbind(dist)
     # Our classes draw without building a distribution; a user's class may not.
     if hasattr(cls, "draw"):
-        return partial(cls.draw, **options) if options else cls.draw
+        if options:
+            return partial(cls.draw, **options)
+        return cls.draw
 
     def draw(inputs: Tensor, model: ModelV2 | None) -> Any:
         return dist(inputs, model).sample()
@@ -323,14 +331,16 @@ def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
             yield from _columns(child, raw)
             raw += child.width
         return
-    if codec.whole and codec.info.kind != "multi_binary":
+    # A bit is a number already: its one-hot vector would need two columns.
+    has_one_hots = codec.whole and codec.info.kind != "multi_binary"
+    if has_one_hots:
         for offset, count in enumerate(codec.counts or ()):
             for value in range(count):
                 yield Column(raw + offset, value)
         return
     low, high = codec.limits
     if codec.counts is not None:
-        # Numbers that begin at 0.
+        # Raw integers begin at 0, so that only their scale changes.
         shifts = np.zeros(codec.width)
         scales = 1.0 / np.maximum(high, 1.0)
     else:

@@ -54,15 +54,18 @@ def describe(request: Request) -> list[Stage]:
     # The width of a custom trunk is known only once it is built.
     is_width_known = trunk_width is not None
     features = trunk_width or 0
+    # One weight for each feature, and a bias.
     stages = [Stage("value", (), features + 1, whole=is_width_known)]
     widths = hidden_widths(request.action, request.config)
     codec = action_codec(request.action)
+    # The first layer has no bias, because the context is added to it.
     weights = [widths[0] * codec.input_width]
     for inputs, outputs in pairwise(widths):
         weights.append((inputs + 1) * outputs)
     for i, (width, count) in enumerate(zip(widths, weights, strict=True), 1):
         stages.append(Stage(f"hidden {i} of the conditionals, masked", (width,), count))
-    # Another distribution may have fewer outputs; building the head then fails.
+    # The outputs are the independent parts' logits and the context, which is as wide as the first
+    # layer. Another distribution may have fewer outputs; building the head then fails.
     independent = max(request.num_outputs - widths[0], 0)
     stages.append(Stage("changes of the logits, masked", (independent,), independent * widths[-1]))
     logits = Stage(

@@ -40,9 +40,11 @@ class Conditionals:
         self.layout = layout
         self.activation = activation(layout.activation) or tf.identity
         widths = layout.hiddens
-        self.actions = _weight(widths[0], len(layout.columns), 1.0, "actions")
+        self.actions = _weight(widths[0], len(layout.columns), std=1.0, name="actions")
         self.hidden = [Dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)]
-        self.params = _weight(layout.params, widths[-1], 0.01, "params")
+        # Small weights: a new model's parts are almost independent.
+        self.params = _weight(layout.params, widths[-1], std=0.01, name="params")
+        # TensorFlow's kernels are [inputs, outputs], the layout's masks [outputs, inputs].
         self._first = layout.masks.first.T.copy()
         self._between = [mask.T.copy() for mask in layout.masks.between]
         self._last = layout.masks.last.T.copy()
@@ -62,7 +64,7 @@ class Conditionals:
         Args:
             raw: Raw values from the column `start` onwards.
             columns: Encoded columns to return.
-            start: See `raw`.
+            start: The raw column with which `raw` begins.
         """
         encoding = self.layout.encoding
         dtype = self.actions.dtype
@@ -112,25 +114,30 @@ class Run:
         """Return a part's parameters `[B, n]`, given the raw values added so far."""
         conditionals = self.conditionals
         # Each layer reads the units of this part and of earlier ones: the first `stop` columns.
-        stop = part.units[0].stop
-        x = self._with_earlier(0, conditionals.activation(self.sums[:, part.units[0]]))
+        first_units = part.units[0]
+        stop = first_units.stop
+        outputs = conditionals.activation(self.sums[:, first_units])
+        x = self._with_earlier(outputs, layer=0)
         layers = zip(conditionals.hidden, part.units[1:], strict=True)
         for i, (layer, units) in enumerate(layers, 1):
             x = tf.nn.bias_add(tf.matmul(x, layer.kernel[:stop, units]), layer.bias[units])
-            x = self._with_earlier(i, conditionals.activation(x))
+            x = self._with_earlier(conditionals.activation(x), layer=i)
             stop = units.stop
         weight = conditionals.params[:stop, part.params]
-        return self.independent[part.place] + tf.matmul(x, weight)
+        return self.independent[part.place_in_space] + tf.matmul(x, weight)
 
-    def _with_earlier(self, layer: int, outputs: Tensor) -> Any:
-        """Add the outputs of a part's units in a layer; return those of all parts so far."""
+    def _with_earlier(self, outputs: Tensor, layer: int) -> Any:
+        """Store the outputs of a part's units in a layer; return the outputs of all parts so far,
+        joined along the columns.
+        """
         self.outputs[layer].append(outputs)
         return tf.concat(self.outputs[layer], axis=1)
 
     def add(self, part: ActionPart, value: Tensor) -> None:
         """Add a part's raw values, `[B]` or `[B, width]`, so that later parts see them."""
         weights = self.conditionals.actions
-        if part.single:  # adding its row of weights is enough
+        if part.is_scalar:
+            # A one-hot vector times the weights is one row of the weights.
             rows = tf.reshape(value, [-1]) + part.encoded.start
             self.sums = self.sums + tf.gather(weights, rows)
             return
@@ -173,16 +180,21 @@ class AutoregressiveDistribution(JointDistribution):
             ActionMaskError: A row allows no value; the message names the row. Inside a trace,
                 TensorFlow raises its own error instead.
         """
-        # Forbidden values have the lowest finite value, to which something may have been added.
-        largest = params.dtype.max / 2
-        is_free = params > -largest
-        if part.bits:
-            is_free = flatten_rows(tf.stack([params < largest, is_free], axis=2))
-        # Otherwise, parameters belong to combinations and have no such columns.
-        if part.bits or part.masks.single:
+        # A forbidden value's logit is the lowest finite number, to which the effect of earlier
+        # parts may have been added; beyond half of it, a logit counts as forbidden.
+        largest_logit = params.dtype.max / 2
+        is_free = params > -largest_logit
+        if part.is_bits:
+            # A bit's logit forbids 0 if it is very high, and 1 if it is very low.
+            is_free = flatten_rows(tf.stack([params < largest_logit, is_free], axis=2))
+        # Otherwise, logits belong to combinations of choices, while a mask has a column for each
+        # value of each choice.
+        has_logit_per_column = part.is_bits or part.masks.single
+        if has_logit_per_column:
             mask = mask & is_free
         choices = [tf.reduce_any(columns, axis=1) for _, columns in part.masks.by_choice(mask)]
         allows_any = tf.reduce_all(tf.stack(choices, axis=1), axis=1)
+        # The first False.
         first_without = tf.argmin(tf.cast(allows_any, tf.int32))
         if not tf.executing_eagerly():
             message = tf.strings.format(nothing_left("{}", part.path), first_without)

@@ -57,19 +57,20 @@ class Conditionals(nn.Module):
         self.layout = layout
         self.activation = activation(layout.activation) or nn.Identity()
         widths = layout.hiddens
-        self.actions = _weight(widths[0], len(layout.columns), 1.0)
+        self.actions = _weight(widths[0], len(layout.columns), std=1.0)
         self.hidden = nn.ModuleList(
             dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)
         )
-        self.params = _weight(layout.params, widths[-1], 0.01)
+        # Small weights: a new model's parts are almost independent.
+        self.params = _weight(layout.params, widths[-1], std=0.01)
         # Constants, not weights: they move between devices with the model and are not saved.
         constants = {"first": layout.masks.first, "last": layout.masks.last}
         for i, mask in enumerate(layout.masks.between):
             constants[f"between_{i}"] = mask
-        constants |= layout.encoding._asdict()
+        constants |= layout.encoding._asdict()  # buffers `source`, `is_choice` and others
         for name, array in constants.items():
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
-        self._all_choices = bool(layout.encoding.is_choice.all())
+        self._has_only_choices = bool(layout.encoding.is_choice.all())
 
     def encode(
         self,
@@ -85,12 +86,12 @@ class Conditionals(nn.Module):
             raw: Raw values from the column `start` onwards.
             dtype: The dtype of the result. Default: the weights' dtype.
             columns: Encoded columns to return.
-            start: See `raw`.
+            start: The raw column with which `raw` begins.
         """
         dtype = dtype or self.actions.dtype
         numbers = raw.index_select(1, self.source[columns] - start)
         one_hots = (numbers == self.value[columns]).to(dtype)
-        if self._all_choices:
+        if self._has_only_choices:
             return one_hots
         shift = self.shift[columns].to(dtype)
         scale = self.scale[columns].to(dtype)
@@ -129,15 +130,17 @@ class Run:
         self.conditionals = conditionals
         self.activation = conditionals.activation
         self.dtype = dtype
-        # Slice only once: a slice costs as much as a sum over it.
-        self.independent = independent.split_with_sizes(layout.param_widths, 1)
+        # Split all tensors by part once: a slice costs as much as a sum over it.
+        self.independent = independent.split_with_sizes(layout.param_widths, dim=1)
         action_weights = conditionals.actions.to(dtype).t()
-        self.action_weights = action_weights.split_with_sizes(layout.encoded_widths, 0)
-        self.param_weights = conditionals.params.to(dtype).split_with_sizes(layout.param_widths, 0)
+        self.action_weights = action_weights.split_with_sizes(layout.encoded_widths, dim=0)
+        param_weights = conditionals.params.to(dtype)
+        self.param_weights = param_weights.split_with_sizes(layout.param_widths, dim=0)
         #: The first layer's inputs, to which each part's values are added, and views of them by
         #: part.
         self.sums = context.clone()
-        self.sums_of_parts = self.sums.split_with_sizes(layout.unit_widths[0], 1)
+        widths_in_first_layer = layout.unit_widths[0]
+        self.sums_of_parts = self.sums.split_with_sizes(widths_in_first_layer, dim=1)
         self.layers = []
         for layer in conditionals.hidden:
             self.layers.append((layer.weight.to(dtype), layer.bias.to(dtype)))
@@ -148,8 +151,9 @@ class Run:
         """Return a part's parameters `[B, n]`, given the raw values added so far."""
         # Each layer reads the units of this part and of earlier ones: the first `stop` columns.
         outputs = self.outputs[0]
-        stop = part.units[0].stop
-        outputs[:, part.units[0]] = self.activation(self.sums_of_parts[part.rank])
+        first_units = part.units[0]
+        stop = first_units.stop
+        outputs[:, first_units] = self.activation(self.sums_of_parts[part.rank])
         for (weight, bias), units, next_outputs in zip(
             self.layers, part.units[1:], self.outputs[1:], strict=True
         ):
@@ -157,18 +161,19 @@ class Run:
             next_outputs[:, units] = self.activation(sums)
             outputs = next_outputs
             stop = units.stop
-        weight = self.param_weights[part.place][:, :stop]
-        return torch.addmm(self.independent[part.place], outputs[:, :stop], weight.t())
+        weight = self.param_weights[part.place_in_space][:, :stop]
+        return torch.addmm(self.independent[part.place_in_space], outputs[:, :stop], weight.t())
 
     def add(self, part: ActionPart, value: Tensor) -> None:
         """Add a part's raw values, `[B]` or `[B, width]`, so that later parts see them."""
-        if part.single:  # adding its row of weights is enough
-            self.sums += self.action_weights[part.place].index_select(0, value)
+        if part.is_scalar:
+            # A one-hot vector times the weights is one row of the weights.
+            self.sums += self.action_weights[part.place_in_space].index_select(0, value)
             return
         columns = self.conditionals.encode(
             flatten_rows(value), self.dtype, part.encoded, part.raw.start
         )
-        self.sums += torch.mm(columns, self.action_weights[part.place])
+        self.sums += torch.mm(columns, self.action_weights[part.place_in_space])
 
 
 def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
@@ -200,18 +205,22 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         Raises:
             ActionMaskError: A row allows no value; the message names the row.
         """
-        # Forbidden values have the lowest finite value, to which something may have been added.
-        largest = torch.finfo(params.dtype).max / 2
-        is_free = params > -largest
-        if part.bits:
-            is_free = torch.stack([params < largest, is_free], dim=2).flatten(1)
-        # Otherwise, parameters belong to combinations and have no such columns.
-        if part.bits or part.masks.single:
+        # A forbidden value's logit is the lowest finite number, to which the effect of earlier
+        # parts may have been added; beyond half of it, a logit counts as forbidden.
+        largest_logit = torch.finfo(params.dtype).max / 2
+        is_free = params > -largest_logit
+        if part.is_bits:
+            # A bit's logit forbids 0 if it is very high, and 1 if it is very low.
+            is_free = torch.stack([params < largest_logit, is_free], dim=2).flatten(1)
+        # Otherwise, logits belong to combinations of choices, while a mask has a column for each
+        # value of each choice.
+        has_logit_per_column = part.is_bits or part.masks.single
+        if has_logit_per_column:
             mask = mask & is_free
         choices = [columns.any(dim=1) for _, columns in part.masks.by_choice(mask)]
         allows_any = torch.stack(choices, dim=1).all(dim=1)
         if not bool(allows_any.all()):
-            first_without = int(allows_any.long().argmin())
+            first_without = int(allows_any.long().argmin())  # the first False
             raise ActionMaskError(nothing_left(first_without, part.path))
 
 
