@@ -229,7 +229,7 @@ class Resolution:
         """
         needs = {}
         for key, others in READ_BESIDE.items():
-            if not any(self.request.config[other] for other in others):
+            if not any(_is_set(self.request.config[other]) for other in others):
                 needs[key] = " or ".join(others)
         if self.choices["memory"].part is not None:
             needs |= IDLE_WITH_MEMORY
@@ -332,6 +332,16 @@ class Resolution:
         if part.declaration.ignores is None:
             return {}
         return part.ask("ignores", self.request, returns=_config_keys)
+
+
+def _is_set(value: Any) -> bool:
+    """Return whether a config value asks for something: not None and not an empty list or name.
+
+    A user's module is not asked for its truth value, which `torch.compile` modules refuse to give.
+    """
+    if isinstance(value, list | tuple | str):
+        return len(value) > 0
+    return value is not None
 
 
 def model_stages(
