@@ -59,6 +59,7 @@ class Beta(BetaBase, _Shares):
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = tf.clip_by_value(parameters, -MAX_BETA_INPUT, MAX_BETA_INPUT)
+        # Both concentrations of a value are above 1, so that its density has at most one peak.
         self.concentration = tf.reshape(tf.math.softplus(clipped) + 1, [-1, 2, size])
         # Hashable, because the interval between two bounds is computed once and cached.
         self.bounds = interval(
@@ -101,7 +102,7 @@ class Dirichlet(DirichletBase, _Shares):
         super().__init__(tf.convert_to_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1]
-        components = components or size
+        components = components or size  # by default, all shares sum to 1
         if size % components:
             raise wrong_components(components, size)
         lowest, highest = DIRICHLET_INPUTS

@@ -63,6 +63,7 @@ class Beta(BetaBase, _Shares):
         parameters = to_float32_at_least(inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
+        # Both concentrations of a value are above 1, so that its density has at most one peak.
         excess = softplus(clipped).reshape(-1, 2, size)
         self._set(concentration=excess + 1, excess=excess)
         # Hashable, because the interval between two bounds is computed once and cached.
@@ -123,7 +124,7 @@ class Dirichlet(DirichletBase, _Shares):
         super().__init__(inputs, model)
         parameters = to_float32_at_least(inputs)
         size = parameters.shape[-1]
-        components = components or size
+        components = components or size  # by default, all shares sum to 1
         if size % components:
             raise wrong_components(components, size)
         lowest, highest = DIRICHLET_INPUTS

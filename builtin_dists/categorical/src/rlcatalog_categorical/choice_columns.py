@@ -50,7 +50,7 @@ class ChoiceColumns:
         Raises:
             ModelContractError: The actions do not have this shape.
         """
-        rows = shape[0] if len(shape) else -1
+        rows = shape[0] if len(shape) else -1  # a scalar has no rows, and fits no batch
         has_one_per_row = batch_size is None or rows is None or rows == batch_size
         width = None
         if None not in shape[1:]:
@@ -58,10 +58,10 @@ class ChoiceColumns:
         has_all_choices = width is None or width == len(self.lens)
         if has_one_per_row and has_all_choices:
             return
-        batch = batch_size or "B"
+        expected_rows = batch_size or "B"
         raise ModelContractError(
-            f"MultiCategorical: expected actions [{batch}, {len(self.lens)}], or a"
-            f" list of {len(self.lens)} tensors [{batch}], found shape"
+            f"MultiCategorical: expected actions [{expected_rows}, {len(self.lens)}], or a"
+            f" list of {len(self.lens)} tensors [{expected_rows}], found shape"
             f" {tuple(shape)}."
         )
 
@@ -92,11 +92,13 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
         )
     longest = max(lens)
     total = sum(lens)
-    if min(lens) == longest:
+    have_same_length = min(lens) == longest
+    if have_same_length:
         return ChoiceColumns(lens, longest, total, padded_columns=None)
     counts = np.array(lens)[:, None]
     starts = np.cumsum(lens)[:, None] - counts
     values = np.arange(longest)
+    # `total`, one more than the last column, stands for padding.
     columns = np.where(values < counts, starts + values, total)
     return ChoiceColumns(lens, longest, total, padded_columns=columns.reshape(-1))
 

@@ -108,9 +108,10 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
             f"{action.describe()}; set finite bounds, or choose a different distribution."
         )
     lens = action_codec(action).counts or ()
-    if sum(lens) > MAX_LOGITS:
+    num_logits = sum(lens)
+    if num_logits > MAX_LOGITS:
         raise UnsupportedSpaceError(
-            f"{action.path}: {action.describe()} would need {sum(lens):,} logits, more than"
+            f"{action.path}: {action.describe()} would need {num_logits:,} logits, more than"
             f" {MAX_LOGITS:,}; narrow its bounds, use a Box of floats, or choose a different"
             " distribution."
         )

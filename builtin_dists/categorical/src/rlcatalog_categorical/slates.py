@@ -50,9 +50,11 @@ class Slates:
             [self.items ** (places - 1 - place) for place in range(places)], np.int64
         )
         codes = self.table @ self.weights
+        # Sorted, so that `logp` finds a slate by binary search.
         self.order = np.argsort(codes)
         self.codes = codes[self.order]
-        if (np.diff(self.codes) == 0).any():
+        has_duplicates = (np.diff(self.codes) == 0).any()
+        if has_duplicates:
             raise ConfigError("all_slates: the list contains a slate twice.")
 
     def columns(self, nvec: Sequence[int] | None, mask_columns: int) -> Array:
@@ -114,7 +116,8 @@ def _checked_table(table: ArrayLike) -> Array:
     """
     array = np.asarray(table)
     is_table = array.ndim == 2 and array.size > 0
-    if not is_table or array.dtype.kind not in "iu" or array.min() < 0:
+    has_integers = array.dtype.kind in "iu"
+    if not is_table or not has_integers or array.min() < 0:
         raise ConfigError(
             f"all_slates must be an array [S, k] of integers >= 0, found shape {array.shape},"
             f" {array.dtype}."

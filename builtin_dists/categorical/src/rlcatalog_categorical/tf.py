@@ -98,6 +98,7 @@ class MultiCategorical(common.MultiCategoricalBase):
         input_lens: ArrayLike | None = None,
         action_space: Space[Any] | None = None,
     ) -> None:
+        # The catalog passes a tuple, which needs no conversion; a user may pass a list.
         if not isinstance(input_lens, tuple):
             input_lens = lens_of(input_lens, action_space)
         layout = layout_of(input_lens)
@@ -319,7 +320,7 @@ class GumbelSoftmax(common.GumbelSoftmaxBase):
         dtype = log_probs.dtype
         temperature = self.temperature
         x = self._vectors(actions)
-        is_inside = x > _FLOOR[dtype]
+        is_inside = x > _FLOOR[dtype]  # smaller entries count as 0
         count = tf.reduce_sum(tf.cast(is_inside, dtype), axis=-1)
         log_x = tf.math.log(tf.where(is_inside, x, tf.ones_like(x)))
         minus_inf = tf.fill(tf.shape(x), tf.constant(float("-inf"), dtype))
@@ -376,6 +377,7 @@ class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
         rows = tf.shape(self.inputs)[0]
         items = tf.reshape(tf.cast(actions, tf.int64), [rows, len(slates.weights)])
         code = tf.reduce_sum(items * slates.weights, axis=-1)
+        # Where the slate's number is among the sorted numbers, if it is known.
         place = tf.minimum(tf.searchsorted(slates.codes, code), len(slates.codes) - 1)
         # Items out of range could add up to the number of a different slate.
         has_known_items = tf.reduce_all((items >= 0) & (items < slates.items), axis=-1)

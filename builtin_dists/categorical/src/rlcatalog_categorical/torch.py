@@ -181,6 +181,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
         input_lens: ArrayLike | None = None,
         action_space: Space[Any] | None = None,
     ) -> None:
+        # The catalog passes a tuple, which needs no conversion; a user may pass a list.
         if not isinstance(input_lens, tuple):
             input_lens = lens_of(input_lens, action_space)
         layout = _layout_of(input_lens)
@@ -195,6 +196,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
         if layout.padded_columns is None:  # all choices have the same number of values
             logits = inputs
         else:
+            # The bias is -inf in the padding, and 0 elsewhere.
             columns, bias = _padding(layout.lens, inputs.dtype, inputs.device)
             logits = inputs.index_select(1, columns).add_(bias)
         logits = logits.view(shape[0], len(layout.lens), layout.longest)
@@ -283,7 +285,7 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
         #: The inputs for bits of the opposite meaning.
         self.opposite = -inputs
         #: Negative log probabilities `[B, n]` of 1 and of 0; finite. Stable: log(1 - p) would lose
-        #: small probabilities.
+        #: small probabilities. The last two arguments are `beta` and `threshold`.
         self.cost_1 = functional.softplus(self.opposite, 1, _LINEAR)
         self.cost_0 = functional.softplus(inputs, 1, _LINEAR)
 
@@ -310,10 +312,11 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
 
     def sample(self) -> Tensor:
         """Sample int64 `[B, n]`."""
-        p_1, _ = self._probs()
+        p_1, _ = self._probs()  # of 1 and of 0
         if p_1.requires_grad:
             p_1 = p_1.detach()
-        # Uniform in [0, 1): never below 0, always below 1. Half precision would be too coarse.
+        # A uniform number in [0, 1) is never below p = 0, and always below p = 1. Half precision
+        # would be too coarse for it.
         if p_1.dtype in HALF:
             uniform = torch.rand_like(p_1, dtype=torch.float32)
             return self._remember(uniform.lt_(p_1).type_as(p_1))
@@ -452,7 +455,7 @@ class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
         log_probs = self.log_probs
         temperature = self.temperature
         x = self._vectors(actions)
-        is_inside = x > _FLOOR[x.dtype]
+        is_inside = x > _FLOOR[x.dtype]  # smaller entries count as 0
         count = is_inside.sum(dim=-1).to(x.dtype)
         log_x = torch.where(is_inside, x, 1.0).log()
         # The density of the Concrete distribution over the entries that are not 0, as a log:
@@ -524,6 +527,7 @@ class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
         items = torch.as_tensor(actions, device=device).long()
         items = items.reshape(self.inputs.shape[0], len(weights))
         code = (items * weights).sum(dim=-1)
+        # Where the slate's number is among the sorted numbers, if it is known.
         place = torch.searchsorted(codes, code).clamp(max=len(codes) - 1)
         # Items out of range could add up to the number of a different slate.
         has_known_items = ((items >= 0) & (items < self.slates.items)).all(dim=-1)

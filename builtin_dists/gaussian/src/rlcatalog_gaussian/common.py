@@ -79,15 +79,16 @@ class DiagGaussianBase(NormalsBase):
     def side_by_side(
         cls, members: Sequence[tuple[Mapping[str, Any], int]]
     ) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one DiagGaussian: all members' means, then all members' log standard
-        deviations.
+        """Return one DiagGaussian: all members' means, then all members' log standard deviations.
+
+        The slices of the members' inputs are `(member's index, first column, stop)`.
         """
         means = []
         log_deviations = []
         for i, (_, inputs) in enumerate(members):
             means.append((i, 0, inputs // 2))
             log_deviations.append((i, inputs // 2, inputs))
-        # Members of a family have the same limits.
+        # All members have the same limits on log standard deviations: they are one family.
         options, _ = members[0]
         joint: Any = cls
         if options:

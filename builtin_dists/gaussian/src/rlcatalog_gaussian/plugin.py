@@ -60,9 +60,12 @@ def initial_std(
     # Imported here, because a plugin module must not import msgspec.
     from rlcatalog_gaussian.config import clip_range, limits
 
-    own = limits(config)
+    requested = limits(config)
     low, high = clip_range(
-        own.get("log_std_min"), own.get("log_std_max"), least=-MAX_LOG_STD, most=MAX_LOG_STD
+        requested.get("log_std_min"),
+        requested.get("log_std_max"),
+        least=-MAX_LOG_STD,
+        most=MAX_LOG_STD,
     )
     log_std = min(max(0.0, low), high)
     return math.exp(log_std)

@@ -42,8 +42,8 @@ class _Normals(TorchDistribution, NormalsBase):
         max_exponent, max_distance = DIVERGENCE_LIMITS[log_ratio.element_size()]
         z = ((self.mean - other.mean) / other.std).clamp(-max_distance, max_distance)
         ratio_squared_minus_1 = torch.expm1((log_ratio + log_ratio).clamp(max=max_exponent))
-        # Factors are passed to operations, because a separate multiplication takes as long as two
-        # others.
+        # `alpha` and `value` are factors; a separate multiplication would take as long as two of
+        # these operations.
         terms = torch.sub(log_ratio, ratio_squared_minus_1, alpha=0.5)
         negative = torch.addcmul(terms, z, z, value=-0.5).sum(-1)
         return -negative.maximum(LOWEST[terms.dtype])
@@ -174,6 +174,7 @@ class SquashedGaussian(_Normals, SquashedGaussianBase):
         """
         draw = self._last_draw
         if draw is not None and actions is draw.action:
+            # PyTorch counts a tensor's in-place changes in its version.
             is_unchanged = version_of(draw.action) == draw.version
             if is_unchanged:
                 return self._logp_of_draw(draw.normal, draw.noise)

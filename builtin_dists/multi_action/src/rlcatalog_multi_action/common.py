@@ -82,12 +82,12 @@ class CompositeDistribution(ActionDistribution):
         """
         dists_by_places = {}
         for group, dist in zip(self.layout.groups, self.groups, strict=True):
-            dists_by_places[group.places] = dist
+            dists_by_places[group.leaf_places] = dist
         dists = []
         pieces = self.ops.cut(self.inputs, self.layout.inputs)
         for part, piece in zip(self.layout.parts, pieces, strict=True):
             # A part that was not joined with others is a group, whose distribution exists already.
-            dist = dists_by_places.get(part.places)
+            dist = dists_by_places.get(part.leaf_places)
             if dist is None:
                 dist = part.dist(piece, self.model)
             dists.append(dist)
@@ -106,7 +106,9 @@ class CompositeDistribution(ActionDistribution):
         if isinstance(custom, str):
             custom = catalog.registry.get("action_dist", custom).declaration
         # The user's class may not derive from ActionDistribution.
-        if getattr(custom, "composite", False):  # it may be the class whose size is being computed
+        is_composite = getattr(custom, "composite", False)
+        if is_composite:
+            # It may be this class: asking it for its size would not end.
             config["custom_action_dist"] = None
         _, size = catalog.action_dist(action_space, config, framework=cls.framework_of_class)
         return int(size)
@@ -156,8 +158,9 @@ class CompositeDistribution(ActionDistribution):
         mask_pieces = ops.cut(mask, layout.run_masks)
         results = []
         for run, piece, allowed in zip(layout.runs, input_pieces, mask_pieces, strict=True):
-            # The parts of a run are masked in the same way, so that one of them masks them all.
-            results.append(run[0].masked(piece, allowed))
+            # All parts of a run are masked in the same way, so that any one masks all columns.
+            any_part = run[0]
+            results.append(any_part.masked(piece, allowed))
         return ops.side_by_side(results)
 
     @classmethod
@@ -175,7 +178,10 @@ class CompositeDistribution(ActionDistribution):
             # The user's class or function may not derive from ActionDistribution.
             if hasattr(dist_class, "parts"):
                 own_parts = dist_class.parts(member.info, member.size, own_options)
-            parts += own_parts or [(member.info, member.dist, member.size)]
+            if own_parts:
+                parts += own_parts
+            else:
+                parts.append((member.info, member.dist, member.size))
         return parts
 
     # --- drawing ----------------------------------------------------------------------------------
@@ -197,13 +203,14 @@ class CompositeDistribution(ActionDistribution):
         return self.last_sample
 
     def _structure(self, samples: list[Any]) -> Any:
-        """Arrange the groups' samples in the space's structure, and store both."""
+        """Arrange the groups' samples in the space's structure, and store both for `logp`."""
         values: list[Any] = [None] * len(self.layout.leaves)
         for group, sample in zip(self.layout.groups, samples, strict=True):
             if group.is_leaf:
-                values[group.places[0]] = sample
+                (place,) = group.leaf_places
+                values[place] = sample
                 continue
-            for place, value in zip(group.places, self._by_leaf(group, sample), strict=True):
+            for place, value in zip(group.leaf_places, self._by_leaf(group, sample), strict=True):
                 values[place] = value
         self._sample_by_leaf = values
         self._sample_by_group = samples
@@ -214,8 +221,9 @@ class CompositeDistribution(ActionDistribution):
         if not self.ops.is_array(sample):  # a composite that is not split samples a structure
             return values_of(group.info, sample)
         values = []
-        for leaf, piece in zip(group.leaves, self.ops.cut(sample, group.by_leaf), strict=True):
-            values.append(piece[:, 0] if leaf.single else piece)
+        pieces = self.ops.cut(sample, group.columns_by_leaf)
+        for leaf, piece in zip(group.leaves, pieces, strict=True):
+            values.append(piece[:, 0] if leaf.is_scalar else piece)
         return values
 
     # --- the flat form ----------------------------------------------------------------------------
@@ -240,8 +248,8 @@ class CompositeDistribution(ActionDistribution):
         values = []
         pieces = ops.cut(flat, self.layout.actions)
         for leaf, piece in zip(self.layout.leaves, pieces, strict=True):
-            value = ops.whole(piece) if leaf.whole else piece
-            values.append(value[:, 0] if leaf.single else value)
+            value = ops.whole(piece) if leaf.is_integer else piece
+            values.append(value[:, 0] if leaf.is_scalar else value)
         return self.layout.structure(values)
 
     def _join(self, values: Sequence[Tensor], rows_of: Tensor) -> Any:
@@ -304,7 +312,10 @@ class CompositeDistribution(ActionDistribution):
         if not ops.is_array(actions):
             values = layout.values(actions)
             last_values = self._sample_by_leaf
-            if len(values) == len(last_values) and all(map(operator.is_, values, last_values)):
+            is_last_sample = len(values) == len(last_values) and all(
+                map(operator.is_, values, last_values)
+            )
+            if is_last_sample:
                 # No value of the last sample is forbidden, so the sum is finite.
                 pairs = zip(self.groups, self._sample_by_group, strict=True)
                 return ops.total([dist.logp(sample) for dist, sample in pairs])
@@ -314,11 +325,11 @@ class CompositeDistribution(ActionDistribution):
         logps = []
         pieces = ops.cut(flat, layout.group_actions)
         for group, dist, piece in zip(layout.groups, self.groups, pieces, strict=True):
-            value = ops.whole(piece) if group.whole else piece
-            logps.append(dist.logp(value[:, 0] if group.single else value))
+            value = ops.whole(piece) if group.is_integer else piece
+            logps.append(dist.logp(value[:, 0] if group.is_scalar else value))
         total = ops.total(logps)
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
-        if layout.several_masked:
+        if layout.has_several_masks:
             return ops.finite(total)
         return total
 
@@ -370,9 +381,9 @@ class CompositeDistribution(ActionDistribution):
         else:
             # The same parts may be grouped in another way.
             pairs = zip(self.flat_child_distributions, other.flat_child_distributions, strict=True)
-        total = self.ops.total([dist.kl(its) for dist, its in pairs])
+        total = self.ops.total([dist.kl(other_dist) for dist, other_dist in pairs])
         # The sum of two forbidden values' divergences exceeds the dtype's range.
-        if self.layout.several_masked:
+        if self.layout.has_several_masks:
             return self.ops.finite(total)
         return total
 
@@ -388,7 +399,7 @@ class CompositeDistribution(ActionDistribution):
         Raises:
             ModelContractError: It is of a different kind, or its parts have different sizes.
         """
-        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
+        # In the usual case, the types are equal; `same_kind` also accepts a subclass.
         if type(other) is not type(self):
             same_kind(self, other)
         if other.layout is self.layout:
@@ -406,7 +417,7 @@ class CompositeDistribution(ActionDistribution):
         """Add the parts' values `[B]` for each child of the space, `[B, children]`."""
         totals = []
         start = 0
-        for count in self.layout.counts:
+        for count in self.layout.parts_per_child:
             totals.append(self.ops.total(values[start : start + count]))
             start += count
         return self.ops.columns(totals)

@@ -43,15 +43,15 @@ class Leaf:
     Attributes:
         path: Its path, such as `action['arm'][0]`.
         width: Number of raw values of one action.
-        whole: Whether the values are integers.
-        single: Whether raw actions have the shape `[B]`, as for a single Discrete, instead of
+        is_integer: Whether the values are integers.
+        is_scalar: Whether raw actions have the shape `[B]`, as for a single Discrete, instead of
             `[B, width]`.
     """
 
     path: str
     width: int
-    whole: bool
-    single: bool
+    is_integer: bool
+    is_scalar: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Member:
         size: Number of model outputs.
         mask_width: Number of mask columns.
         leaves: The distribution's leaves, in the order of its raw actions.
-        places: The positions of these leaves among all leaves.
+        leaf_places: The positions of these leaves among all leaves.
     """
 
     info: SpaceInfo
@@ -73,17 +73,17 @@ class Member:
     size: int
     mask_width: int
     leaves: tuple[Leaf, ...]
-    places: tuple[int, ...]
+    leaf_places: tuple[int, ...]
 
     @cached_property
-    def by_leaf(self) -> Cut:
+    def columns_by_leaf(self) -> Cut:
         """Columns of raw actions by leaf."""
         return Cut(_widths(self.leaves))
 
     @cached_property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether raw actions are integers."""
-        return all(leaf.whole for leaf in self.leaves)
+        return all(leaf.is_integer for leaf in self.leaves)
 
     @cached_property
     def is_leaf(self) -> bool:
@@ -91,9 +91,9 @@ class Member:
         return len(self.leaves) == 1 and not self.info.is_composite
 
     @cached_property
-    def single(self) -> bool:
+    def is_scalar(self) -> bool:
         """Whether raw actions have the shape `[B]`, as for a single Discrete."""
-        return self.is_leaf and self.leaves[0].single
+        return self.is_leaf and self.leaves[0].is_scalar
 
     @cached_property
     def has_mask_per_input(self) -> bool:
@@ -121,21 +121,21 @@ class MemberColumns:
         info: The space.
         parts: Its parts.
         leaves: Their leaves.
-        counts: Number of parts in each child of the space.
+        parts_per_child: Number of parts in each child of the space.
         groups: The groups; parts of the same family form one group (see
             `ActionDistribution.family`).
         runs: Neighbouring parts that are masked together.
         inputs, run_inputs, group_inputs: Columns of the model outputs by part, by run and by group.
         run_masks: Mask columns by run.
         actions, group_actions: Columns of the raw actions by leaf and by group.
-        several_masked: Whether values can be forbidden in more than one group.
+        has_several_masks: Whether values can be forbidden in more than one group.
     """
 
     def __init__(self, info: SpaceInfo, parts: Sequence[Member]) -> None:
         self.info = info
         self.parts = parts
         self.leaves = _all_leaves(parts)
-        self.counts = _counts_by_child(info, parts)
+        self.parts_per_child = _parts_per_child(info, parts)
         self.runs = _mask_runs(parts)
         self.groups, input_order = _group(parts)
 
@@ -149,6 +149,7 @@ class MemberColumns:
         self.run_masks = Cut(run_mask_widths)
         self.group_inputs = Cut(_sizes(self.groups), input_order)
         self.actions = Cut(_widths(self.leaves))
+        # Where each leaf's columns begin in flat actions, and where the last one's end.
         starts = [0, *accumulate(self.actions.widths)]
         groups_with_mask = 0
         group_widths: list[int] = []
@@ -156,11 +157,12 @@ class MemberColumns:
         for group in self.groups:
             if group.mask_width:
                 groups_with_mask += 1
-            group_widths.append(group.by_leaf.total)
-            # Flat actions have the leaves in the space's order.
-            for place in group.places:
+            group_widths.append(group.columns_by_leaf.total)
+            # Flat actions have the leaves in the space's order; a group reads the columns of its
+            # own leaves.
+            for place in group.leaf_places:
                 action_order += range(starts[place], starts[place + 1])
-        self.several_masked = groups_with_mask > 1
+        self.has_several_masks = groups_with_mask > 1
         self.group_actions = Cut(group_widths, action_order)
 
     def structure(self, values: Iterable[Tensor]) -> Any:
@@ -179,7 +181,7 @@ class MemberColumns:
         parts = actions.batches if isinstance(actions, TupleActions) else actions
         if isinstance(parts, _SEQUENCES):
             if len(parts) == len(self.leaves):
-                # With as many entries, it is a flat list, unless an entry is a structure itself.
+                # A list with an entry for each leaf is flat, unless an entry is a structure.
                 holds_structures = any(isinstance(part, (Mapping, *_SEQUENCES)) for part in parts)
                 if not holds_structures:
                     return list(parts)
@@ -206,8 +208,7 @@ def layout_of(
 
     Args:
         child_distributions: Factories for the distributions, one for each child of the space or for
-            each leaf.
-            A `Children` object already contains the layout.
+            each leaf. A `Children` object already contains the layout.
         input_lens: The number of model outputs that each distribution takes.
         action_space: The Tuple or Dict space, or its SpaceInfo.
 
@@ -229,13 +230,13 @@ def layout_of(
             f" {info.describe()}."
         )
     members: list[Member] = []
-    place = 0
+    num_leaves = 0
     for part in _parts_of(info, child_distributions, input_lens):
         leaves = tuple(_leaves(part.info, part.dist))
-        places = tuple(range(place, place + len(leaves)))
+        places = tuple(range(num_leaves, num_leaves + len(leaves)))
         mask_width = action_codec(part.info).mask_width
         members.append(Member(part.info, part.dist, int(part.size), mask_width, leaves, places))
-        place += len(leaves)
+        num_leaves += len(leaves)
     return MemberColumns(info, members)
 
 
@@ -325,7 +326,8 @@ def _parts_of(info: SpaceInfo, dists: Sequence[Factory], sizes: Sequence[int]) -
         )
     leaves = [node for node in info.walk() if not node.is_composite]
     has_composites = any(map(_joins_children, dists))
-    if len(dists) == len(leaves) and not has_composites:
+    has_dist_per_leaf = len(dists) == len(leaves) and not has_composites
+    if has_dist_per_leaf:
         for leaf, dist, size in zip(leaves, dists, sizes, strict=True):
             yield _Part(leaf, dist, size)
         return
@@ -347,6 +349,7 @@ def _parts_of_composite(info: SpaceInfo, dist: Factory, size: int) -> Iterator[_
     Raises:
         ModelContractError: The numbers of model outputs do not add up to the composite's size.
     """
+    # A composite's distribution holds those of its children, with their sizes.
     _, options = unbind(dist)
     sizes = options["input_lens"]
     if sum(sizes) != size:
@@ -394,7 +397,7 @@ def _leaves(info: SpaceInfo, dist: Factory | None) -> list[Leaf]:
         for child in info.children:
             leaves += _leaves(child, dist=None)
         return leaves
-    # The user's class or function may not derive from ActionDistribution.
+    # A user's distribution need not say what its raw values mean.
     raw_kind = getattr(cls, "raw_kind", "values")
     codec = action_codec(info, raw_kinds={info.path: raw_kind})
     return [Leaf(info.path, codec.width, codec.whole, codec.scalar)]
@@ -403,7 +406,7 @@ def _leaves(info: SpaceInfo, dist: Factory | None) -> list[Leaf]:
 # --- which parts belong together ------------------------------------------------------------------
 
 
-def _counts_by_child(info: SpaceInfo, parts: Sequence[Member]) -> list[int]:
+def _parts_per_child(info: SpaceInfo, parts: Sequence[Member]) -> list[int]:
     """Return the number of parts in each child of a space."""
     child_of: dict[SpaceInfo, int] = {}
     for i, child in enumerate(info.children):
@@ -449,12 +452,14 @@ def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
     """Join the parts of each family; return the groups, and the model-output columns in the groups'
     order.
     """
+    #: The indices of the parts of each family.
     families: dict[Any, list[int]] = {}
     for i, part in enumerate(parts):
         family = _family_of(part)
         # A part without a family is a group of its own: its index is no other part's key.
         key = i if family is None else family
         families.setdefault(key, []).append(i)
+    # Where each part's columns begin in the model outputs.
     starts = [0, *accumulate(_sizes(parts))]
     groups: list[Member] = []
     order: list[int] = []
@@ -477,23 +482,24 @@ def _family_of(part: Member) -> tuple[Any, bool] | None:
     if family is None:
         return None
     # Integers and floats are not joined, because flat actions are rounded by group.
-    return family, part.whole
+    return family, part.is_integer
 
 
 def _join(members: Sequence[Member]) -> tuple[Member, list[tuple[int, int, int]]]:
-    """Return one member for the members of a family, and the slices of their inputs in its order;
-    see `ActionDistribution.side_by_side`.
+    """Return one member for the members of a family, and the slices `(member's index, first column,
+    stop)` of their inputs in its order; see `ActionDistribution.side_by_side`.
     """
     first = members[0]
     if len(members) == 1:
-        return first, [(0, 0, first.size)]
+        all_inputs = (0, 0, first.size)
+        return first, [all_inputs]
     cls, _ = unbind(first.dist)
     options_and_sizes = []
     places: list[int] = []
     for member in members:
         _, options = unbind(member.dist)
         options_and_sizes.append((options, member.size))
-        places += member.places
+        places += member.leaf_places
     dist, slices = cls.side_by_side(options_and_sizes)
     joint = Member(
         first.info,
@@ -501,6 +507,6 @@ def _join(members: Sequence[Member]) -> tuple[Member, list[tuple[int, int, int]]
         size=sum(_sizes(members)),
         mask_width=sum(_mask_widths(members)),
         leaves=tuple(_all_leaves(members)),
-        places=tuple(places),
+        leaf_places=tuple(places),
     )
     return joint, slices
