@@ -7,18 +7,32 @@ import math
 import os
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import gymnasium
+from gymnasium.vector import VectorEnv
 
 from rlcatalog import default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
+from rlcatalog.frameworks import Tensor
 from rlcatalog_compat.helpers import EnvContext
 from rlcatalog_compat.policy_face import PolicyFace, act
 
+if TYPE_CHECKING:
+    from rlcatalog_ppo.environments import EnvConfig
+
+#: A Gymnasium id or a registered name, a function that creates an environment, or an environment.
+Environment = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+#: Names registered with `register_env` → functions that create the environments.
 _ENVS: dict[str, Callable[..., Any]] = {}
+
+#: rlcatalog_ppo's default for `num_envs`, which a rollout's length must be computed from.
+_DEFAULT_NUM_ENVS = 8
 
 #: RLlib keys that have no effect, and unsupported keys.
 _KEYS = tomllib.loads(Path(__file__).with_name("algorithms.toml").read_text(encoding="utf-8"))
@@ -34,32 +48,69 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     _ENVS[name] = env_creator
 
 
+class _ConfigBuilder(Protocol):
+    """RLlib's config builder, or `rlcatalog_compat.builder.PPOConfig`."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
 class _Creator:
     """Factory for environments, as in RLlib.
 
     It passes the environment's config and index in a context.
 
     Args:
-        env: A callable that takes the context, or no arguments.
-        remote: Whether each environment runs in a separate process.
+        create_env: A callable that takes the context, or no arguments.
+        is_remote: Whether each environment runs in a separate process.
     """
 
-    def __init__(self, env: Callable[..., Any], remote: bool) -> None:
-        self._env, self._remote = env, remote
+    def __init__(self, create_env: Callable[..., Any], is_remote: bool) -> None:
+        self._create_env = create_env
+        self._is_remote = is_remote
 
-    def __call__(self, config: Any) -> Any:
-        return make_env(
-            self._env,
-            EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0),
+    def __call__(self, config: EnvConfig) -> Any:
+        context = EnvContext(
+            config, vector_index=config.index, remote=self._is_remote, num_workers=0
         )
+        return make_env(self._create_env, context)
 
 
-def _environment(env: Any, vector: Any = "sync") -> Any:
-    """Return an environment in a form that rlcatalog_ppo accepts: a Gymnasium id, or a function
-    that creates it.
+def _with_context(env: Environment | None, is_remote: bool) -> Environment | None:
+    """Return an environment in a form that rlcatalog_ppo accepts.
+
+    A function that creates environments gets an `EnvContext`, as in RLlib. An environment, and a
+    name that `register_env` does not know, are returned unchanged.
+
+    Args:
+        env: Anything that `Algorithm` accepts as an environment.
+        is_remote: Whether each environment runs in a separate process.
     """
-    known = _ENVS.get(env, env) if isinstance(env, str) else env
-    return _Creator(known, vector == "async") if callable(known) else known
+    if isinstance(env, str):
+        env = _ENVS.get(env, env)
+    if callable(env):
+        return _Creator(env, is_remote)
+    return env
+
+
+def _count_envs(env: Environment | None) -> int | None:
+    """Return how many environments an object steps at once, or None if it only says how to create
+    them.
+    """
+    if env is None or isinstance(env, str) or callable(env):
+        return None
+    # Only Gymnasium's vector environments have this attribute.
+    return getattr(env, "num_envs", 1)
+
+
+def _keys_of(config: Mapping[str, Any] | _ConfigBuilder | None) -> Mapping[str, Any]:
+    """Return the keys of a config in any form that RLlib accepts."""
+    if config is None:
+        return {}
+    # The config builder may be RLlib's.
+    if hasattr(config, "to_dict"):
+        keys: Mapping[str, Any] = config.to_dict()
+        return keys
+    return config or {}
 
 
 class Algorithm:
@@ -84,14 +135,19 @@ class Algorithm:
         CatalogError: The config or a space is not supported.
     """
 
-    #: Name in rlcatalog_ppo, and the length of RLlib's rollouts if it differs.
+    #: Name of the class in rlcatalog_ppo; empty for the base class.
     _name = ""
-    _own_length: ClassVar[Mapping[str, Any]] = {}
+    #: Steps per environment in a rollout, where RLlib's default differs from rlcatalog_ppo's.
+    _default_rollout_length: ClassVar[int | None] = None
 
     def __init__(
-        self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any
+        self,
+        config: Mapping[str, Any] | _ConfigBuilder | None = None,
+        env: Environment | None = None,
+        logger_creator: Callable[..., Any] | None = None,
+        **kwargs: Any,
     ) -> None:
-        if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
+        if isinstance(config, str) or isinstance(env, Mapping):
             raise ConfigError(
                 "As in RLlib, the config is the first argument: pass env=... and config=... as"
                 " keywords."
@@ -101,53 +157,47 @@ class Algorithm:
                 "Algorithm is only a base class. Use one of its subclasses:"
                 f" {', '.join(_ALGORITHMS)}."
             )
-        given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
-        own_env, explore = given.pop("env", None), given.pop("explore", True)
-        env = own_env if env is None else env
+        rllib_config = {**_keys_of(config), **kwargs}
+        config_env = rllib_config.pop("env", None)
+        explore = rllib_config.pop("explore", True)
+        if env is None:
+            env = config_env
         self._explore = explore is None or bool(explore)
-        passed = (
-            None
-            if env is None or isinstance(env, str) or callable(env)
-            else getattr(env, "num_envs", 1)
-        )
-        config = self._own(given, passed)
-        self._env = _environment(env, config.get("vector"))
-        self._algorithm = _own_class(self._name)(env=self._env, config=config)
+        ppo_config = self._convert_config(rllib_config, env_count=_count_envs(env))
+        self._env = _with_context(env, is_remote=ppo_config.get("vector") == "async")
+        self._algorithm = _ppo_class(self._name)(env=self._env, config=ppo_config)
 
-    def _own(self, given: Mapping[str, Any], passed: int | None) -> dict[str, Any]:
-        name, idle = type(self).__name__, sorted(given.keys() & set(_KEYS["without_effect"]))
-        if idle:
-            text = f"{name}: these RLlib keys have no effect: {', '.join(idle)}."
+    def _convert_config(
+        self, rllib_config: Mapping[str, Any], env_count: int | None
+    ) -> dict[str, Any]:
+        """Return RLlib's config as a config of rlcatalog_ppo.
+
+        Args:
+            rllib_config: The config, without the environment.
+            env_count: Number of environments in the vector environment that the caller passed, or
+                None.
+
+        Raises:
+            NotServedError: A key asks for something that is not supported.
+        """
+        name = type(self).__name__
+        idle_keys = sorted(rllib_config.keys() & set(_KEYS["without_effect"]))
+        if idle_keys:
+            text = f"{name}: these RLlib keys have no effect: {', '.join(idle_keys)}."
+            # The warning points at the caller of `PPOConfig.build`: below that call are `build`,
+            # `__init__` and this method.
             warnings.warn(text, CatalogWarning, stacklevel=4)
-        found = {key: value for key, value in given.items() if key not in idle}
+        config = {key: value for key, value in rllib_config.items() if key not in idle_keys}
         for key, refusal in _KEYS["not_served"].items():
-            if (value := found.pop(key, None)) is not None and value not in refusal["harmless"]:
+            value = config.pop(key, None)
+            if value is not None and value not in refusal["harmless"]:
                 raise NotServedError(f"{name}: {key}={value!r} is not supported: {refusal['why']}.")
-        if "vf_share_layers" in found:  # RLlib 0.8's key
-            found["model"] = {
-                **found.get("model", {}),
-                "vf_share_layers": found.pop("vf_share_layers"),
-            }
-        found = _own_keys(found)
-        steps = found.pop("train_batch_size", None)
-        if found.get("rollout_fragment_length") == "auto":
-            del found["rollout_fragment_length"]
-        if found.get("framework") in ("tf2", "tfe"):
-            found["framework"] = "tf"
-        if steps is not None:
-            runners = int(
-                found.get("num_envs") or found.pop("num_envs_per_worker", 0) or passed or 8
-            )
-            unit = runners * int(found.pop("rollout_fragment_length", 1))
-            found |= {
-                "num_envs": runners,
-                "rollout_length": math.ceil(int(steps) / unit) * unit // runners,
-            }
-        for key in ("minibatch_size", "sgd_minibatch_size"):
-            if found.get(key) and steps is not None:
-                found[key] = min(int(found[key]), found["num_envs"] * found["rollout_length"])
-        has_length = bool({"rollout_length", "rollout_fragment_length"} & found.keys())
-        return found if has_length else {**found, **self._own_length}
+        config = _convert_keys(config)
+        _convert_sizes(config, env_count)
+        has_length = "rollout_length" in config or "rollout_fragment_length" in config
+        if self._default_rollout_length is not None and not has_length:
+            config["rollout_length"] = self._default_rollout_length
+        return config
 
     def train(self) -> dict[str, Any]:
         """Collect one rollout, improve the policy on it, and return the results."""
@@ -163,10 +213,10 @@ class Algorithm:
     def compute_single_action(
         self,
         observation: Any,
-        state: Any = None,
+        state: Sequence[Tensor] | None = None,
         prev_action: Any = None,
-        prev_reward: Any = None,
-        info: Any = None,
+        prev_reward: float | None = None,
+        info: Mapping[str, Any] | None = None,
         policy_id: str = "default_policy",
         full_fetch: bool = False,
         explore: bool | None = None,
@@ -195,9 +245,20 @@ class Algorithm:
         Raises:
             CatalogError: The observation or the state does not match the policy.
         """
-        drawn = self._explore if explore is None else explore
-        found = act(self._algorithm.policy, observation, state, prev_action, prev_reward, drawn)
-        return found if full_fetch or (state is not None and len(state) > 0) else found[0]
+        if explore is None:
+            explore = self._explore
+        action, next_state, outputs = act(
+            self._algorithm.policy,
+            observation,
+            state,
+            prev_action=prev_action,
+            prev_reward=prev_reward,
+            explore=explore,
+        )
+        has_state = state is not None and len(state) > 0
+        if full_fetch or has_state:
+            return action, next_state, outputs
+        return action
 
     compute_action = compute_single_action
 
@@ -221,14 +282,12 @@ class Algorithm:
         Raises:
             SavedPolicyError: The checkpoint is missing or damaged.
         """
-        former, self._algorithm = (
-            self._algorithm,
-            type(self._algorithm).restore(checkpoint_path, env=self._env),
-        )
-        former.stop()
+        previous = self._algorithm
+        self._algorithm = type(previous).restore(checkpoint_path, env=self._env)
+        previous.stop()
 
     @classmethod
-    def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
+    def from_checkpoint(cls, path: str | os.PathLike[str], env: Environment | None = None) -> Any:
         """Return an algorithm restored from a checkpoint written by `save`; `Algorithm` uses the
         class that wrote it.
 
@@ -240,17 +299,20 @@ class Algorithm:
             SavedPolicyError: The checkpoint is missing or damaged, or a different algorithm wrote
                 it.
         """
+        algorithm_class = cls
         if not cls._name:
-            writer = (
-                importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm")
-            )
-            cls = get_trainable_cls(str(writer))
-        made = cls.__new__(cls)
-        made._explore, made._env = True, _environment(env)
-        made._algorithm = _own_class(cls._name).restore(path, env=made._env)
-        return made
+            checkpoints = importlib.import_module("rlcatalog_ppo.checkpoints")
+            _, saved_state = checkpoints.read(path)
+            algorithm_class = get_trainable_cls(str(saved_state.get("algorithm")))
+        # Not by the constructor, which needs a config: the config is in the checkpoint.
+        algorithm = algorithm_class.__new__(algorithm_class)
+        algorithm._explore = True
+        algorithm._env = _with_context(env, is_remote=False)
+        algorithm._algorithm = _ppo_class(algorithm_class._name).restore(path, env=algorithm._env)
+        return algorithm
 
     def __getattr__(self, name: str) -> Any:
+        # Attributes of rlcatalog_ppo's algorithm, which this class wraps.
         if not name.startswith("_") and hasattr(self._algorithm, name):
             return getattr(self._algorithm, name)
         raise AttributeError(
@@ -275,7 +337,7 @@ class A2CTrainer(Algorithm):
     """
 
     _name = "A2C"
-    _own_length: ClassVar[Mapping[str, Any]] = {"rollout_length": 20}
+    _default_rollout_length = 20
 
 
 A2C = A3CTrainer = A3C = A2CTrainer
@@ -301,30 +363,67 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
     return _ALGORITHMS[name]
 
 
-def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Convert RLlib keys whose format differs in rlcatalog_ppo, and return them under
-    rlcatalog_ppo's names.
+def _convert_keys(rllib_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config whose keys and values have rlcatalog_ppo's names and formats, except sizes.
 
     Raises:
         NotServedError: The config asks for rewards to be clipped to their signs.
     """
-    found = dict(given)
-    if (clip := found.pop("clip_rewards", None)) is True:
+    config = dict(rllib_config)
+    if "vf_share_layers" in config:  # RLlib 0.8 had this model key beside the model
+        vf_share_layers = config.pop("vf_share_layers")
+        config["model"] = {**config.get("model", {}), "vf_share_layers": vf_share_layers}
+    clip = config.pop("clip_rewards", None)
+    if clip is True:
         raise NotServedError(
             "clip_rewards=True replaces rewards with their signs, which is not supported. For"
             " integer rewards, use clip_rewards=1.0; otherwise, wrap the environment in"
             " gymnasium.wrappers.TransformReward."
         )
     if clip:
-        found["reward_clip"] = float(clip)
-    if found.pop("remote_worker_envs", False):
-        found["vector"] = "async"
-    if found.pop("use_kl_loss", True) is False:
-        found["kl_coeff"] = 0.0
-    return found
+        config["reward_clip"] = float(clip)
+    if config.pop("remote_worker_envs", False):
+        config["vector"] = "async"
+    uses_kl_loss = config.pop("use_kl_loss", True)
+    if uses_kl_loss is False:
+        config["kl_coeff"] = 0.0
+    if config.get("framework") in ("tf2", "tfe"):
+        config["framework"] = "tf"
+    return config
 
 
-def _own_class(name: str) -> Any:
-    """Return the class of an rlcatalog algorithm."""
+def _convert_sizes(config: dict[str, Any], env_count: int | None) -> None:
+    """Replace RLlib's `train_batch_size` with the number of environments and the length of their
+    rollouts, in place.
+
+    Args:
+        config: A config in which only sizes still have RLlib's names.
+        env_count: Number of environments in the vector environment that the caller passed, or
+            None.
+    """
+    if config.get("rollout_fragment_length") == "auto":
+        del config["rollout_fragment_length"]
+    train_batch_size = config.pop("train_batch_size", None)
+    if train_batch_size is None:
+        return
+    num_envs = config.get("num_envs")
+    if not num_envs:
+        num_envs = config.pop("num_envs_per_worker", 0)
+    num_envs = int(num_envs or env_count or _DEFAULT_NUM_ENVS)
+    fragment_length = int(config.pop("rollout_fragment_length", 1))
+    steps_per_fragment = num_envs * fragment_length
+    fragments = math.ceil(int(train_batch_size) / steps_per_fragment)
+    rollout_length = fragments * fragment_length
+    config["num_envs"] = num_envs
+    config["rollout_length"] = rollout_length
+    for key in ("minibatch_size", "sgd_minibatch_size"):
+        if config.get(key):
+            config[key] = min(int(config[key]), num_envs * rollout_length)
+
+
+def _ppo_class(name: str) -> Any:
+    """Return the algorithm class of rlcatalog_ppo with this name."""
     default_catalog().registry.explain_missing(name, "rlcatalog-ppo")
-    return getattr(importlib.import_module("rlcatalog_ppo"), name)
+    module = importlib.import_module("rlcatalog_ppo")
+    # The name is `Algorithm._name` of a class in this file.
+    return getattr(module, name)

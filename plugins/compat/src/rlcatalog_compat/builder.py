@@ -7,22 +7,25 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlcatalog_compat.algorithms import PPO
+from rlcatalog_compat.algorithms import PPO, Environment
 
 
-def _setter(*places: str) -> Callable[..., PPOConfig]:
-    """Return a method that sets the given keys.
+def _setter(*parameters: str) -> Callable[..., PPOConfig]:
+    """Return a method of `PPOConfig` that sets keys.
 
     Args:
-        *places: Names of the positional arguments.
+        *parameters: Keys that may be passed as positional arguments, in order.
     """
 
     def set_keys(self: PPOConfig, *args: Any, **kwargs: Any) -> PPOConfig:
-        if len(args) > len(places):
+        if len(args) > len(parameters):
             raise TypeError(
-                f"expected at most {len(places)} positional arguments, found {len(args)}: {args}."
+                f"expected at most {len(parameters)} positional arguments, found {len(args)}:"
+                f" {args}."
             )
-        return self._with({**dict(zip(places, args, strict=False)), **kwargs})
+        keys = dict(zip(parameters, args, strict=False))
+        keys.update(kwargs)
+        return self._set(keys)
 
     return set_keys
 
@@ -36,28 +39,35 @@ class PPOConfig:
 
     _keys: dict[str, Any]
 
-    def __init__(self, algo_class: Any = None) -> None:
+    def __init__(self, algo_class: type | None = None) -> None:
+        # This class's own `__setattr__` would set a key of the config.
         object.__setattr__(self, "_keys", {"env_config": {}, "model": {}})
 
     def environment(
-        self, env: Any = None, *, env_config: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        env: Environment | None = None,
+        *,
+        env_config: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> PPOConfig:
         """Set the environment."""
         if env is not None:
             self._keys["env"] = env
         if env_config is not None:
             self._keys["env_config"] = dict(env_config)
-        return self._with(kwargs)
+        return self._set(kwargs)
 
     def framework(self, framework: str | None = None, **kwargs: Any) -> PPOConfig:
         """Set the framework."""
-        return self._with(kwargs if framework is None else {**kwargs, "framework": framework})
+        if framework is not None:
+            kwargs["framework"] = framework
+        return self._set(kwargs)
 
     def training(self, **kwargs: Any) -> PPOConfig:
         """Set training keys; keys in `model` are merged with earlier ones."""
-        return self._with(
-            {**kwargs, "model": {**self._keys["model"], **(kwargs.get("model") or {})}}
-        )
+        model_keys = kwargs.get("model") or {}
+        kwargs["model"] = {**self._keys["model"], **model_keys}
+        return self._set(kwargs)
 
     debugging = rollouts = env_runners = resources = reporting = evaluation = experimental = (
         rl_module
@@ -85,13 +95,14 @@ class PPOConfig:
         """
         return copy.deepcopy(self)
 
-    def build(self, env: Any = None, **kwargs: Any) -> PPO:
+    def build(self, env: Environment | None = None, **kwargs: Any) -> PPO:
         """Return the algorithm."""
         return PPO(config=self.to_dict(), env=env)
 
     build_algo = build
 
-    def _with(self, keys: Mapping[str, Any]) -> PPOConfig:
+    def _set(self, keys: Mapping[str, Any]) -> PPOConfig:
+        """Set keys, and return this builder."""
         self._keys.update(keys)
         return self
 
@@ -99,6 +110,7 @@ class PPOConfig:
         """Return a key's value: the one that was set, its default in rlcatalog_ppo,
         or `default`.
         """
+        # `__getattr__` below knows the keys and their defaults.
         return getattr(self, key, default)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -112,9 +124,11 @@ class PPOConfig:
         if key in keys:
             return keys[key]
         if not key.startswith("_"):
-            own = importlib.import_module("rlcatalog_ppo.config").PPOConfig
-            if (name := own.aliases.get(key, key)) in own.__struct_fields__:
-                return getattr(own(), name)
+            ppo_config_class = importlib.import_module("rlcatalog_ppo.config").PPOConfig
+            field = ppo_config_class.aliases.get(key, key)
+            if field in ppo_config_class.__struct_fields__:
+                defaults = ppo_config_class()
+                return getattr(defaults, field)  # a field of rlcatalog_ppo's config
         raise AttributeError(
             f"PPOConfig: {key!r} was not set, and rlcatalog_ppo has no default for it."
         )
