@@ -4,49 +4,63 @@ convolutions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
+from numpy.typing import ArrayLike
 
 from rlcatalog import one_hot
 from rlcatalog.errors import ConfigError
-from rlcatalog_compat.spaces import leaves_in
+from rlcatalog.frameworks import Array, Tensor
+from rlcatalog_compat.spaces import SpaceTree, leaves_in
 
-Array = np.ndarray[Any, Any]
+#: A height and a width, or one number for both.
+Size = int | Sequence[int]
+
+#: 64-bit dtypes → the dtypes that replace them where RLlib works with 32 bits.
+_SMALLER_DTYPES: dict[str, type] = {"float64": np.float32, "int64": np.int32}
 
 
-def sigmoid(x: Any, derivative: bool = False) -> Any:
+def sigmoid(x: ArrayLike, derivative: bool = False) -> Any:
     """Return the logistic function of `x`, or its derivative at `x`."""
-    s = 1.0 / (1.0 + np.exp(-np.asarray(x)))
-    return s * (1.0 - s) if derivative else s
+    value = 1.0 / (1.0 + np.exp(-np.asarray(x)))
+    if derivative:
+        return value * (1.0 - value)
+    return value
 
 
-def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> Array:
+def softmax(x: ArrayLike, axis: int = -1, epsilon: float | None = None) -> Array:
     """Return the softmax along an axis, with no value below `epsilon` (default 1e-6)."""
-    x = np.asarray(x)
-    e = np.exp(x - x.max(axis=axis, keepdims=True))
-    return np.maximum(e / e.sum(axis=axis, keepdims=True), 1e-6 if epsilon is None else epsilon)  # type: ignore[no-any-return]
+    if epsilon is None:
+        epsilon = 1e-6
+    logits = np.asarray(x)
+    exponentials = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    probabilities = exponentials / exponentials.sum(axis=axis, keepdims=True)
+    return np.maximum(probabilities, epsilon)  # type: ignore[no-any-return]
 
 
-def relu(x: Any, alpha: float = 0.0) -> Any:
+def relu(x: ArrayLike, alpha: float = 0.0) -> Any:
     """Return the larger of `x` and `alpha * x`."""
     return np.maximum(x, np.asarray(x) * alpha)
 
 
-def huber_loss(x: Any, delta: float = 1.0) -> Any:
+def huber_loss(x: ArrayLike, delta: float = 1.0) -> Any:
     """Return the Huber loss for errors: quadratic within `delta`, linear beyond it."""
     error = np.abs(x)
     return np.where(error < delta, 0.5 * np.square(x), delta * (error - 0.5 * delta))
 
 
-def l2_loss(x: Any) -> Any:
+def l2_loss(x: ArrayLike) -> Any:
     """Return half the sum of squares."""
     return np.sum(np.square(x)) / 2.0
 
 
-def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -> Array:
+def fc(
+    x: Tensor, weights: Tensor, biases: Tensor | None = None, framework: str | None = None
+) -> Array:
     """Return a dense layer's output `[B, out]`.
 
     Args:
@@ -55,19 +69,28 @@ def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -
         biases: `[out]`, or None.
         framework: `"torch"` if the weights come from PyTorch.
     """
-    x, weights = convert_to_numpy(x), convert_to_numpy(weights)
-    found: Array = x @ (weights.T if framework == "torch" else weights)
-    return found if biases is None else found + convert_to_numpy(biases)
+    kernel = convert_to_numpy(weights)
+    if framework == "torch":
+        kernel = kernel.T
+    outputs: Array = convert_to_numpy(x) @ kernel
+    if biases is None:
+        return outputs
+    outputs_with_biases: Array = outputs + convert_to_numpy(biases)
+    return outputs_with_biases
 
 
-def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
+def one_hot_multidiscrete(x: ArrayLike, depths: Sequence[int] | Array) -> Array:
     """Convert choices `[..., k]` to concatenated one-hots `[..., sum(depths)]`."""
-    x = np.asarray(x)
-    return np.concatenate([one_hot(x[..., i], int(n)) for i, n in enumerate(depths)], axis=-1)
+    choices = np.asarray(x)
+    columns = [one_hot(choices[..., i], int(depth)) for i, depth in enumerate(depths)]
+    return np.concatenate(columns, axis=-1)
 
 
 def flatten_inputs_to_1d_tensor(
-    inputs: Any, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
+    inputs: Any,
+    spaces_struct: SpaceTree | None = None,
+    time_axis: bool = False,
+    batch_axis: bool = True,
 ) -> Array:
     """Return a structure of values as one float32 array `[B, n]`: flattened leaves, with discrete
     leaves as one-hots.
@@ -86,7 +109,7 @@ def flatten_inputs_to_1d_tensor(
             "flatten_inputs_to_1d_tensor: expected batch_axis=True with time_axis=True, found"
             " batch_axis=False."
         )
-    leading = int(batch_axis) + int(time_axis)
+    num_leading_axes = int(batch_axis) + int(time_axis)
     columns = []
     for leaf, space in leaves_in(inputs, spaces_struct):
         value = np.asarray(leaf)
@@ -94,7 +117,8 @@ def flatten_inputs_to_1d_tensor(
             value = one_hot_multidiscrete(value, space.nvec)
         elif isinstance(space, Discrete):
             value = one_hot(value, int(space.n))
-        columns.append(value.reshape(*value.shape[:leading], -1).astype(np.float32))
+        flat = value.reshape(*value.shape[:num_leading_axes], -1)
+        columns.append(flat.astype(np.float32))
     return np.concatenate(columns, axis=-1)
 
 
@@ -105,10 +129,16 @@ def make_action_immutable(obj: Any) -> Any:
     if isinstance(obj, np.ndarray):
         obj.setflags(write=False)
         return obj
-    return MappingProxyType(obj) if isinstance(obj, dict) else obj
+    if isinstance(obj, dict):
+        return MappingProxyType(obj)
+    return obj
 
 
-def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None) -> Any:
+def convert_to_numpy(
+    x: Any,
+    reduce_type: bool = True,
+    reduce_floats: bool | None = None,  # noqa: ARG001  (RLlib's signature)
+) -> Any:
     """Convert tensors, or a structure of tensors, to NumPy arrays.
 
     Args:
@@ -119,35 +149,49 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
     """
     if isinstance(x, dict):
         return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
-    if isinstance(x, list | tuple) and any(
-        hasattr(value, "shape") or isinstance(value, dict) for value in x
-    ):
+    if isinstance(x, list | tuple) and any(map(_holds_values, x)):
         return type(x)(convert_to_numpy(value, reduce_type) for value in x)
+    return _tensor_to_numpy(x, reduce_type)
+
+
+def _holds_values(item: Any) -> bool:
+    """Return whether an item makes its list a structure of tensors, instead of a list of numbers
+    that is one array.
+    """
+    # Tensors of every framework, and arrays, have a shape; numbers do not.
+    return isinstance(item, dict) or hasattr(item, "shape")
+
+
+def _tensor_to_numpy(x: Any, reduce_type: bool) -> Array:
+    """Return a tensor, an array, a number or a list of numbers as an array."""
+    # PyTorch's tensors have `detach`, and tensors of both frameworks `numpy`.
     if hasattr(x, "detach"):
         x = x.detach().cpu()
-    array = np.asarray(x.numpy() if hasattr(x, "numpy") else x)
-    smaller = (
-        {"float64": np.float32, "int64": np.int32}.get(array.dtype.name) if reduce_type else None
-    )
-    return array if smaller is None else array.astype(smaller)
+    # Tensors of both frameworks.
+    if hasattr(x, "numpy"):
+        x = x.numpy()
+    array = np.asarray(x)
+    if reduce_type and array.dtype.name in _SMALLER_DTYPES:
+        return array.astype(_SMALLER_DTYPES[array.dtype.name])
+    return array
 
 
-def standardized(array: Any) -> Any:
+def standardized(array: Array) -> Any:
     """Return values shifted to mean 0 and scaled to standard deviation 1."""
     return (array - np.mean(array)) / max(1e-4, float(np.std(array)))
 
 
-def discount_cumsum(x: Any, gamma: float) -> Array:
+def discount_cumsum(x: Sequence[float] | Array, gamma: float) -> Array:
     """Return the discounted sum of each value and all later values."""
-    found = np.zeros(len(x), np.float32)
-    total = 0.0
-    for place in reversed(range(len(x))):
-        total = x[place] + gamma * total
-        found[place] = total
-    return found
+    sums = np.zeros(len(x), np.float32)
+    discounted_sum = 0.0
+    for step in reversed(range(len(x))):
+        discounted_sum = x[step] + gamma * discounted_sum
+        sums[step] = discounted_sum
+    return sums
 
 
-def pair(value: Any) -> tuple[int, int]:
+def pair(value: Size) -> tuple[int, int]:
     """Return a pair of numbers: a single number is repeated, and two numbers are returned
     unchanged.
     """
@@ -158,7 +202,7 @@ def pair(value: Any) -> tuple[int, int]:
 
 
 def same_padding(
-    in_size: Any, filter_size: Any, stride_size: Any
+    in_size: Size, filter_size: Size, stride_size: Size
 ) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
     """Return the padding that makes a convolution's output size equal to its input size over its
     stride, rounded up.
@@ -174,20 +218,33 @@ def same_padding(
         `(left, right, top, bottom)` and the output size. In each pair of sizes, the first is the
         height.
     """
-    found, sizes = [], []
-    for size, kernel, stride in zip(
-        pair(in_size), pair(filter_size), pair(stride_size), strict=True
-    ):
-        out = -(-size // stride)
-        total = (out - 1) * stride + kernel - size
-        found.append((total // 2, total - total // 2))
-        sizes.append(out)
-    (top, bottom), (left, right) = found
-    return (left, right, top, bottom), (sizes[0], sizes[1])
+    height, width = pair(in_size)
+    kernel_height, kernel_width = pair(filter_size)
+    stride_height, stride_width = pair(stride_size)
+    top, bottom = _same_padding_of_axis(height, kernel_height, stride_height)
+    left, right = _same_padding_of_axis(width, kernel_width, stride_width)
+    out_height = _divide_rounded_up(height, stride_height)
+    out_width = _divide_rounded_up(width, stride_width)
+    return (left, right, top, bottom), (out_height, out_width)
 
 
-def valid_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[int, int]:
+def _same_padding_of_axis(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Return the padding before and after one axis of an image; see `same_padding`."""
+    out_size = _divide_rounded_up(size, stride)
+    total = (out_size - 1) * stride + kernel - size
+    before = total // 2
+    return before, total - before
+
+
+def valid_padding(in_size: Size, filter_size: Size, stride_size: Size) -> tuple[int, int]:
     """Return a convolution's output size without padding."""
-    sizes = zip(pair(in_size), pair(filter_size), pair(stride_size), strict=True)
-    height, width = (-(-(size - kernel + 1) // stride) for size, kernel, stride in sizes)
-    return height, width
+    height, width = pair(in_size)
+    kernel_height, kernel_width = pair(filter_size)
+    stride_height, stride_width = pair(stride_size)
+    out_height = _divide_rounded_up(height - kernel_height + 1, stride_height)
+    out_width = _divide_rounded_up(width - kernel_width + 1, stride_width)
+    return out_height, out_width
+
+
+def _divide_rounded_up(number: int, divisor: int) -> int:
+    return -(-number // divisor)

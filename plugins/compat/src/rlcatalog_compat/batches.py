@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import io
 import sys
@@ -10,14 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import Space
+from numpy.typing import ArrayLike
 
 from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.frameworks import Array, Tensor
 from rlcatalog_compat.helpers import DEFAULT_POLICY_ID
 from rlcatalog_compat.sequences import padded
 from rlcatalog_compat.spaces import leaves, map_leaves
+
+if TYPE_CHECKING:
+    from rlcatalog import ViewRequirement
 
 
 def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
@@ -26,17 +34,19 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
     Raises:
         ConfigError: The batches have different columns.
     """
-    samples = [sample for sample in samples if sample]
-    if not samples:
+    batches = [sample for sample in samples if sample]
+    if not batches:
         return SampleBatch()
-    names = samples[0].keys()
-    if different := [sample for sample in samples if sample.keys() != names]:
-        raise ConfigError(
-            f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} differ."
-        )
-    return samples[0]._like(
-        {name: _map(_join, *(sample[name] for sample in samples)) for name in names}
-    )
+    names = batches[0].keys()
+    for batch in batches:
+        if batch.keys() != names:
+            raise ConfigError(
+                f"concat_samples: columns {sorted(names)} and {sorted(batch.keys())} differ."
+            )
+    columns = {}
+    for name in names:
+        columns[name] = _map(_join, *(batch[name] for batch in batches))
+    return batches[0]._with_columns(columns)
 
 
 class SampleBatch(dict[str, Any]):
@@ -62,24 +72,34 @@ class SampleBatch(dict[str, Any]):
             which set attributes.
     """
 
-    OBS = CUR_OBS = "obs"
+    OBS = "obs"
+    CUR_OBS = "obs"
     NEXT_OBS = "new_obs"
     OBS_EMBEDS = "obs_embeds"
-    ACTIONS, REWARDS = "actions", "rewards"
-    PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
-    DONES, TERMINATEDS, TRUNCATEDS, INFOS = "dones", "terminateds", "truncateds", "infos"
-    SEQ_LENS, T = "seq_lens", "t"
-    EPS_ID, ENV_ID, AGENT_INDEX, AGENT_ID, UNROLL_ID = (
-        "eps_id",
-        "env_id",
-        "agent_index",
-        "agent_id",
-        "unroll_id",
-    )
-    ACTION_DIST_INPUTS, ACTION_DIST = "action_dist_inputs", "action_dist"
-    ACTION_PROB, ACTION_LOGP = "action_prob", "action_logp"
-    VF_PREDS, VALUES_BOOTSTRAPPED, ACTION_MASK = "vf_preds", "values_bootstrapped", "action_mask"
-    RETURNS_TO_GO, ATTENTION_MASKS = "returns_to_go", "attention_masks"
+    ACTIONS = "actions"
+    REWARDS = "rewards"
+    PREV_ACTIONS = "prev_actions"
+    PREV_REWARDS = "prev_rewards"
+    DONES = "dones"
+    TERMINATEDS = "terminateds"
+    TRUNCATEDS = "truncateds"
+    INFOS = "infos"
+    SEQ_LENS = "seq_lens"
+    T = "t"
+    EPS_ID = "eps_id"
+    ENV_ID = "env_id"
+    AGENT_INDEX = "agent_index"
+    AGENT_ID = "agent_id"
+    UNROLL_ID = "unroll_id"
+    ACTION_DIST_INPUTS = "action_dist_inputs"
+    ACTION_DIST = "action_dist"
+    ACTION_PROB = "action_prob"
+    ACTION_LOGP = "action_logp"
+    VF_PREDS = "vf_preds"
+    VALUES_BOOTSTRAPPED = "values_bootstrapped"
+    ACTION_MASK = "action_mask"
+    RETURNS_TO_GO = "returns_to_go"
+    ATTENTION_MASKS = "attention_masks"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._is_training = kwargs.pop("_is_training", None)
@@ -96,14 +116,18 @@ class SampleBatch(dict[str, Any]):
             if isinstance(column, list) and name != self.INFOS:
                 super().__setitem__(name, np.asarray(column))
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: str | builtins.slice) -> Any:
         if isinstance(key, slice):
             start, end, _ = key.indices(len(self))
-            return self.slice(*self._whole_sequences(start, end))
+            sizes = self._sequence_sizes()
+            if len(sizes):
+                start = _start_of_sequence(sizes, start)
+                end = _start_of_sequence(sizes, end)
+            return self.slice(start, end)
         if key == "is_training":  # models of older layouts read it as a column
-            return (
-                self.is_training if "is_training" not in self.keys() else super().__getitem__(key)
-            )
+            if "is_training" in self.keys():
+                return super().__getitem__(key)
+            return self.is_training
         if key == self.DONES and key not in self:
             key = self.TERMINATEDS
         value = super().__getitem__(key)
@@ -125,18 +149,18 @@ class SampleBatch(dict[str, Any]):
         self.deleted_keys.add(key)
         self.intercepted_values.pop(key, None)
 
-    def __reduce__(self) -> Any:  # a dict gets its items before its attributes
-        return (
-            SampleBatch,
-            (dict(self),),
-            vars(self) | {"get_interceptor": None, "intercepted_values": {}},
-        )
+    def __reduce__(self) -> Any:
+        # By default, pickle sets a dict's items before its attributes, but `__setitem__` needs
+        # them. The interceptor is left out, because it may be a closure.
+        attributes = vars(self) | {"get_interceptor": None, "intercepted_values": {}}
+        return SampleBatch, (dict(self),), attributes
 
     def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
         """Set the function that is applied to each column when it is first read; None
         removes it.
         """
-        self.get_interceptor, self.intercepted_values = fn, {}
+        self.get_interceptor = fn
+        self.intercepted_values = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a column, or the default if it is missing."""
@@ -147,9 +171,11 @@ class SampleBatch(dict[str, Any]):
     @property
     def is_training(self) -> Any:
         """Whether the batch is used for training: a boolean, or a boolean tensor."""
-        return False if self._is_training is None else self._is_training
+        if self._is_training is None:
+            return False
+        return self._is_training
 
-    def set_training(self, training: Any = True) -> None:
+    def set_training(self, training: bool | Tensor = True) -> None:
         """Set whether the batch is used for training."""
         self._is_training = training
 
@@ -158,15 +184,11 @@ class SampleBatch(dict[str, Any]):
         """Number of time steps, without padding."""
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths) and not self.zero_padded:
-            return int(sum(int(length) for length in lengths))
-        return next(
-            (
-                len(leaf)
-                for name in self._rows()
-                for leaf in leaves(super(SampleBatch, self).get(name))
-            ),
-            0,
-        )
+            return sum(int(length) for length in lengths)
+        for _, column in self._row_columns():
+            for leaf in leaves(column):
+                return len(leaf)
+        return 0
 
     def __len__(self) -> int:
         return self.count
@@ -183,7 +205,7 @@ class SampleBatch(dict[str, Any]):
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows, each as a dict with one value per column."""
         for row in range(self.count):
-            yield {name: _map(lambda leaf, row=row: leaf[row], self[name]) for name in self._rows()}
+            yield {name: _map(itemgetter(row), self[name]) for name in self._row_column_names()}
 
     def columns(self, keys: list[str]) -> list[Any]:
         """Return the columns with the given names."""
@@ -191,12 +213,14 @@ class SampleBatch(dict[str, Any]):
 
     def copy(self, shallow: bool = False) -> SampleBatch:
         """Return a copy; unless `shallow` is set, the arrays are copied too."""
-        same = self._like(
-            {name: _map(lambda x: x if shallow else _copy(x), x) for name, x in self.items()}
-        )
-        same.added_keys, same.deleted_keys = set(self.added_keys), set(self.deleted_keys)
-        same.accessed_keys = set(self.accessed_keys)
-        return same
+        columns = {}
+        for name, column in self.items():
+            columns[name] = _map(_same if shallow else _copy, column)
+        batch = self._with_columns(columns)
+        batch.added_keys = set(self.added_keys)
+        batch.deleted_keys = set(self.deleted_keys)
+        batch.accessed_keys = set(self.accessed_keys)
+        return batch
 
     def slice(self, start: int, end: int) -> SampleBatch:
         """Return the rows from `start` up to `end`.
@@ -204,39 +228,38 @@ class SampleBatch(dict[str, Any]):
         A sequence that crosses the boundary is cut. As in RLlib, it keeps the state at its original
         first row, even if that row is removed.
         """
-        columns = {
-            name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()
-        }
-        if (lengths := super().get(self.SEQ_LENS)) is not None and len(lengths):
-            real = np.asarray([int(length) for length in lengths])
-            held = self._held_rows()
-            starts = np.cumsum(held) - held
-            kept = np.flatnonzero((starts + held > start) & (starts < end))
-            first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
-            for name in self.keys() - columns.keys():
-                columns[name] = _map(lambda leaf: leaf[first:last], super().__getitem__(name))
-            # Padding follows a sequence's rows, so the rows before the cut remain.
-            left = np.minimum(starts + real, end) - np.maximum(starts, start)
-            columns[self.SEQ_LENS] = np.maximum(left[first:last], 0).astype(np.int32)
-        return self._like(columns)
+        columns = {}
+        rows = slice(start, end)
+        for name, column in self._row_columns():
+            columns[name] = _map(itemgetter(rows), column)
+        lengths = super().get(self.SEQ_LENS)
+        if lengths is not None and len(lengths):
+            columns.update(self._slice_sequences(start, end))
+        return self._with_columns(columns)
 
-    def _held_rows(self) -> Any:
+    def _slice_sequences(self, start: int, end: int) -> dict[str, Any]:
+        """Return the columns with one row per sequence, for the rows from `start` up to `end`."""
+        sizes = self._sequence_sizes()
+        starts = np.cumsum(sizes) - sizes
+        overlapping = np.flatnonzero((starts + sizes > start) & (starts < end))
+        sequences = slice(0, 0)
+        if len(overlapping):
+            sequences = slice(int(overlapping[0]), int(overlapping[-1]) + 1)
+        columns = {}
+        for name in self.keys() - set(self._row_column_names()):
+            columns[name] = _map(itemgetter(sequences), super().__getitem__(name))
+        # Padding follows a sequence's rows, so the rows before the cut remain.
+        lengths = np.asarray([int(length) for length in super().__getitem__(self.SEQ_LENS)])
+        new_lengths = np.minimum(starts + lengths, end) - np.maximum(starts, start)
+        columns[self.SEQ_LENS] = np.maximum(new_lengths[sequences], 0).astype(np.int32)
+        return columns
+
+    def _sequence_sizes(self) -> Array:
         """Return the number of rows of each sequence, padding included, `[sequences]`."""
         lengths = super().get(self.SEQ_LENS, ())
         if self.zero_padded:
             return np.full(len(lengths), self.max_seq_len)
         return np.asarray([int(length) for length in lengths], np.int64)
-
-    def _whole_sequences(self, start: int, end: int) -> tuple[int, int]:
-        """Return two rows, each moved back to the first row of its sequence; unchanged without
-        sequences.
-        """
-        held = self._held_rows()
-        if not len(held):
-            return start, end
-        edges = np.concatenate([[0], np.cumsum(held)])  # the last edge is the end of the batch
-        first, last = np.searchsorted(edges, [start, end], side="right") - 1
-        return int(edges[first]), int(edges[last])
 
     def split_by_episode(self, key: str | None = None) -> list[SampleBatch]:
         """Return one batch per episode.
@@ -256,22 +279,28 @@ class SampleBatch(dict[str, Any]):
             )
         if key == self.EPS_ID or (key is None and self.EPS_ID in self):
             ids = np.asarray(super().__getitem__(self.EPS_ID))
-            ended = ids[1:] != ids[:-1]
+            is_last_step = ids[1:] != ids[:-1]
         else:
-            ended = np.asarray(self[self.DONES], bool)
+            # Reading "dones" returns "terminateds" if there is no such column.
+            is_last_step = np.asarray(self[self.DONES], bool)
             if self.TRUNCATEDS in self and self.DONES not in self:
-                ended = ended | np.asarray(self[self.TRUNCATEDS], bool)
-        edges = sorted({0, *(np.flatnonzero(ended) + 1).tolist(), self.count})
-        return [self.slice(a, b) for a, b in pairwise(edges)]
+                is_last_step = is_last_step | np.asarray(self[self.TRUNCATEDS], bool)
+        episode_ends = np.flatnonzero(is_last_step) + 1
+        edges = sorted({0, *episode_ends.tolist(), self.count})
+        return [self.slice(start, end) for start, end in pairwise(edges)]
 
     def timeslices(self, size: int) -> list[SampleBatch]:
         """Split the batch into pieces of `size` rows; the last may be shorter."""
-        return [self.slice(i, min(i + size, self.count)) for i in range(0, self.count, size)]
+        slices = []
+        for start in range(0, self.count, size):
+            end = min(start + size, self.count)
+            slices.append(self.slice(start, end))
+        return slices
 
     def shuffle(self) -> SampleBatch:
         """Shuffle the rows in place and return the batch."""
         order = np.random.permutation(self.count)
-        for name in self._rows():
+        for name in self._row_column_names():
             self[name] = _map(lambda leaf: leaf[order], self[name])
         return self
 
@@ -282,7 +311,7 @@ class SampleBatch(dict[str, Any]):
     concat_samples = staticmethod(concat_samples)
 
     def get_single_step_input_dict(
-        self, view_requirements: Mapping[str, Any], index: Any = "last"
+        self, view_requirements: Mapping[str, ViewRequirement], index: int | str = "last"
     ) -> SampleBatch:
         """Return a model's inputs at one step; each view is a batch with one row.
 
@@ -290,23 +319,26 @@ class SampleBatch(dict[str, Any]):
             view_requirements: A model's views.
             index: The step; `"last"` is the step after the last row.
         """
-        now = self.count if index == "last" else int(index)
-        found: dict[str, Any] = {}
+        current_step = self.count if index == "last" else int(index)
+        views: dict[str, Any] = {}
         for name, view in view_requirements.items():
             column = view.data_col or name
-            known = column in self or (column == self.OBS and self.NEXT_OBS in self)
-            if column.startswith("state_in_") or not known:
+            has_column = column in self
+            if column == self.OBS and self.NEXT_OBS in self:
+                has_column = True
+            if column.startswith("state_in_") or not has_column:
                 continue
-            steps = [now + int(shift) for shift in np.ravel(view.shift_arr)]
-            rows = [self._row(column, step, view.space) for step in steps]
-            found[name] = np.asarray(rows if len(rows) > 1 else rows[0])[None]
-        return SampleBatch(found)
+            rows = []
+            for shift in np.ravel(view.shift_arr):
+                rows.append(self._row(column, current_step + int(shift), view.space))
+            # A view of one step has no axis for steps.
+            view_value = rows if len(rows) > 1 else rows[0]
+            views[name] = np.asarray(view_value)[None]
+        return SampleBatch(views)
 
     def size_bytes(self) -> int:
         """Return the total size of the columns in bytes."""
-        return sum(
-            getattr(leaf, "nbytes", None) or sys.getsizeof(leaf) for leaf in leaves(dict(self))
-        )
+        return sum(_count_bytes(leaf) for leaf in leaves(dict(self)))
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> SampleBatch:
         """Pad each sequence with zeros to `max_seq_len` rows, in place, and return the batch.
@@ -319,17 +351,23 @@ class SampleBatch(dict[str, Any]):
         Raises:
             ConfigError: `"seq_lens"` is missing, or a sequence is longer than `max_seq_len`.
         """
-        if (lengths := super().get(self.SEQ_LENS)) is None or max(lengths, default=0) > max_seq_len:
+        lengths = super().get(self.SEQ_LENS)
+        if lengths is None or max(lengths, default=0) > max_seq_len:
             raise ConfigError(
                 f"right_zero_pad: expected seq_lens of up to {max_seq_len}, found {lengths}."
             )
-        for name, column in self._per_row():
+        for name, column in self._row_columns():
             self[name] = _map(lambda leaf: padded(leaf, lengths, max_seq_len), column)
-        self.zero_padded, self.max_seq_len = True, max_seq_len
+        self.zero_padded = True
+        self.max_seq_len = max_seq_len
         return self
 
     def to_device(
-        self, device: Any, framework: str = "torch", pin_memory: bool = False, **kwargs: Any
+        self,
+        device: Any,
+        framework: str = "torch",
+        pin_memory: bool = False,
+        **kwargs: Any,
     ) -> SampleBatch:
         """Convert the columns to PyTorch tensors on a device, in place, and return the batch.
 
@@ -340,9 +378,9 @@ class SampleBatch(dict[str, Any]):
             raise NotServedError(
                 f"to_device: only framework='torch' is supported, found {framework!r}."
             )
-        convert = importlib.import_module("rlcatalog_compat.tensors.torch").convert_to_torch_tensor
+        torch_functions = importlib.import_module("rlcatalog_compat.tensors.torch")
         for name, column in self.items():
-            self[name] = convert(column, device, pin_memory)
+            self[name] = torch_functions.convert_to_torch_tensor(column, device, pin_memory)
         return self
 
     def compress(
@@ -355,16 +393,16 @@ class SampleBatch(dict[str, Any]):
             columns: Names of the columns.
         """
         for name in self.keys() & set(columns):
-            self[name] = _map(lambda leaf: _pack(leaf, bulk), self[name])
+            self[name] = _map(_compress_whole if bulk else _compress_rows, self[name])
         return self
 
     def decompress_if_needed(self, columns: Iterable[str] = ("obs", "new_obs")) -> SampleBatch:
         """Undo `compress`, in place, and return the batch."""
         for name in self.keys() & set(columns):
-            self[name] = _map(_unpack, self[name])
+            self[name] = _map(_decompress, self[name])
         return self
 
-    def _row(self, column: str, step: int, space: Any) -> Any:
+    def _row(self, column: str, step: int, space: Space[Any]) -> Any:
         """Return a column's value at one step: zeros before the start, and the next observation
         after the end.
         """
@@ -372,25 +410,49 @@ class SampleBatch(dict[str, Any]):
             return self[self.NEXT_OBS][step - 1]
         if 0 <= step < self.count:
             return self[column][step]
-        return np.zeros_like(self[column][0]) if self.count else np.zeros(space.shape, space.dtype)
+        if self.count:
+            return np.zeros_like(self[column][0])
+        return np.zeros(space.shape, space.dtype)
 
-    def _rows(self) -> list[str]:
+    def _row_column_names(self) -> list[str]:
         """Return the names of the columns that have one row per step."""
-        return [
-            name
-            for name in self.keys()
-            if name != self.SEQ_LENS and not name.startswith("state_in_")
-        ]
+        names = []
+        for name in self.keys():
+            if name != self.SEQ_LENS and not name.startswith("state_in_"):
+                names.append(name)
+        return names
 
-    def _per_row(self) -> list[tuple[str, Any]]:
-        """Return the names and unchanged values of the columns that have one row per step."""
-        return [(name, super(SampleBatch, self).__getitem__(name)) for name in self._rows()]
+    def _row_columns(self) -> list[tuple[str, Any]]:
+        """Return the names and values of the columns that have one row per step, without the
+        interceptor and without a record in `accessed_keys`.
+        """
+        columns = []
+        for name in self._row_column_names():
+            columns.append((name, super().__getitem__(name)))
+        return columns
 
-    def _like(self, columns: Mapping[str, Any]) -> SampleBatch:
-        made = SampleBatch(columns)
-        for name in ("_is_training", "time_major", "zero_padded", "max_seq_len", "get_interceptor"):
-            setattr(made, name, getattr(self, name))
-        return made
+    def _with_columns(self, columns: Mapping[str, Any]) -> SampleBatch:
+        """Return a batch with these columns and with the settings of this batch."""
+        batch = SampleBatch(columns)
+        batch._is_training = self._is_training
+        batch.time_major = self.time_major
+        batch.zero_padded = self.zero_padded
+        batch.max_seq_len = self.max_seq_len
+        batch.get_interceptor = self.get_interceptor
+        return batch
+
+
+def _start_of_sequence(sizes: Array, row: int) -> int:
+    """Return the first row of the sequence that a row belongs to; the end of the batch counts as a
+    sequence.
+
+    Args:
+        sizes: Number of rows of each sequence.
+        row: The row.
+    """
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    sequence = np.searchsorted(edges, row, side="right") - 1
+    return int(edges[sequence])
 
 
 class MultiAgentBatch:
@@ -402,7 +464,8 @@ class MultiAgentBatch:
     """
 
     def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
-        self.policy_batches, self.count = dict(policy_batches), env_steps
+        self.policy_batches = dict(policy_batches)
+        self.count = env_steps
 
     def env_steps(self) -> int:
         """Return the number of environment steps."""
@@ -413,7 +476,7 @@ class MultiAgentBatch:
         return sum(batch.count for batch in self.policy_batches.values())
 
 
-def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
+def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> SampleBatch:
     """Return the only batch in a MultiAgentBatch; return a SampleBatch unchanged.
 
     Raises:
@@ -425,19 +488,39 @@ def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
         raise ConfigError(
             f"expected one policy, {DEFAULT_POLICY_ID!r}; found {sorted(batch.policy_batches)}."
         )
-    found: SampleBatch = batch.policy_batches[DEFAULT_POLICY_ID]
-    return found
+    return batch.policy_batches[DEFAULT_POLICY_ID]
 
 
 #: `map_leaves` of columns, in which a list is one leaf.
 _map = partial(map_leaves, kinds=tuple)
 
 
-def _copy(x: Any) -> Any:
-    return x.clone() if hasattr(x, "clone") else x.copy() if hasattr(x, "copy") else x
+def _same(leaf: Any) -> Any:
+    """Return the leaf itself, for a shallow copy."""
+    return leaf
+
+
+def _copy(leaf: Any) -> Any:
+    """Return a copy of a tensor or an array; other leaves are unchanged."""
+    # PyTorch's tensors.
+    if hasattr(leaf, "clone"):
+        return leaf.clone()
+    # NumPy's arrays.
+    if hasattr(leaf, "copy"):
+        return leaf.copy()
+    return leaf
+
+
+def _count_bytes(leaf: Any) -> int:
+    """Return the size of a leaf in bytes."""
+    # NumPy's arrays, and PyTorch's tensors.
+    num_bytes: int | None = getattr(leaf, "nbytes", None)
+    return num_bytes or sys.getsizeof(leaf)
 
 
 def _join(*parts: Any) -> Any:
+    """Return the concatenation of tensors or arrays."""
+    # PyTorch's tensors.
     if hasattr(parts[0], "detach"):
         return importlib.import_module("torch").cat(parts)
     return np.concatenate([np.asarray(part) for part in parts])
@@ -446,26 +529,26 @@ def _join(*parts: Any) -> Any:
 # --- columns as compressed bytes: arrays in NumPy's format, without pickles -----------------------
 
 
-def _pack(array: Any, bulk: bool) -> Any:
-    """Compress an array as a whole into bytes, or row by row into an array of bytes."""
-    if not bulk:
-        # An array of bytes would drop trailing zeros.
-        made = np.empty(len(array), object)
-        made[:] = [_pack(row, bulk=True) for row in array]
-        return made
-    held = io.BytesIO()
-    np.save(held, np.asarray(array), allow_pickle=False)
-    return zlib.compress(held.getvalue())
+def _compress_whole(array: ArrayLike) -> bytes:
+    """Compress an array as a whole."""
+    file = io.BytesIO()
+    np.save(file, np.asarray(array), allow_pickle=False)
+    return zlib.compress(file.getvalue())
 
 
-def _unpack(leaf: Any) -> Any:
-    """Undo `_pack`; return unpacked values unchanged."""
+def _compress_rows(array: Array) -> Array:
+    """Compress an array row by row, into an array with the bytes of each row."""
+    # An array with dtype bytes would drop trailing zeros.
+    rows = np.empty(len(array), object)
+    rows[:] = [_compress_whole(row) for row in array]
+    return rows
+
+
+def _decompress(leaf: Any) -> Any:
+    """Undo `_compress_whole` and `_compress_rows`; return other values unchanged."""
     if isinstance(leaf, bytes):
         return np.load(io.BytesIO(zlib.decompress(leaf)), allow_pickle=False)
-    rows = (
-        isinstance(leaf, np.ndarray)
-        and leaf.dtype == object
-        and len(leaf)
-        and isinstance(leaf[0], bytes)
-    )
-    return np.stack([_unpack(row) for row in leaf]) if rows else leaf
+    is_object_array = isinstance(leaf, np.ndarray) and leaf.dtype == object
+    if is_object_array and len(leaf) and isinstance(leaf[0], bytes):
+        return np.stack([_decompress(row) for row in leaf])
+    return leaf

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlcatalog.errors import ConfigError
+from rlcatalog.frameworks import Array
 from rlcatalog_compat.spaces import leaves, map_leaves
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from rlcatalog_compat.batches import SampleBatch
+
+#: One number per row or per sequence.
+Numbers = Sequence[int] | Array
 
 
-def padded(leaf: Any, lengths: Any, size: int, last: bool = False) -> Any:
+def padded(leaf: ArrayLike, lengths: Iterable[int], size: int, repeat_last: bool = False) -> Array:
     """Return concatenated sequences, each padded to `size` rows.
 
     Args:
         leaf: Array `[sum(lengths), ...]`.
         lengths: Lengths of the sequences.
         size: Number of rows in each padded sequence.
-        last: Whether to pad with the last row instead of zeros (None for objects and strings).
+        repeat_last: Whether to pad with the last row instead of zeros (None for objects and
+            strings).
     """
-    leaf = np.asarray(leaf)
-    plain = leaf.dtype.kind not in "OSU"
-    whole = np.zeros((len(lengths), size, *leaf.shape[1:]), leaf.dtype if plain else object)
-    if not plain:
-        whole.fill(None)
-    place = 0
-    for row, length in zip(whole, map(int, lengths), strict=True):
-        row[:length] = leaf[place : place + length]
-        place += length
-        if last and length:
-            row[length:] = leaf[place - 1]
-    return whole.reshape(-1, *leaf.shape[1:])
+    rows = np.asarray(leaf)
+    row_shape = rows.shape[1:]
+    sequence_lengths = [int(length) for length in lengths]
+    sequences = _empty_rows((len(sequence_lengths), size, *row_shape), rows.dtype)
+    start = 0
+    for sequence, length in zip(sequences, sequence_lengths, strict=True):
+        end = start + length
+        sequence[:length] = rows[start:end]
+        if repeat_last and length:
+            sequence[length:] = rows[end - 1]
+        start = end
+    return sequences.reshape(-1, *row_shape)
+
+
+def _empty_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return zeros, or an array of None for objects and strings, which have no zero."""
+    if dtype.kind in "OSU":
+        return np.full(shape, None, object)
+    return np.zeros(shape, dtype)
 
 
 def chop_into_sequences(
@@ -42,17 +56,17 @@ def chop_into_sequences(
     feature_columns: list[Any],
     state_columns: list[Any],
     max_seq_len: int,
-    episode_ids: Any = None,
-    unroll_ids: Any = None,
-    agent_indices: Any = None,
+    episode_ids: Numbers | None = None,
+    unroll_ids: Numbers | None = None,
+    agent_indices: Numbers | None = None,
     dynamic_max: bool = True,
     shuffle: bool = False,
-    seq_lens: Any = None,
+    seq_lens: Numbers | None = None,
     states_already_reduced_to_init: bool = False,
     handle_nested_data: bool = False,
     _extra_padding: int = 0,
     padding: str = "zero",
-    **kwargs: Any,
+    **kwargs: Any,  # noqa: ARG001  (RLlib's signature)
 ) -> tuple[list[Any], list[Any], Array]:
     """Cut columns into sequences and pad them to one length.
 
@@ -81,36 +95,43 @@ def chop_into_sequences(
     """
     if padding not in ("zero", "last"):
         raise ConfigError(f"padding: expected 'zero' or 'last', found {padding!r}.")
-    features = [_arrays(column) for column in feature_columns]
+    features = [_without_lists(column) for column in feature_columns]
     if seq_lens is None or len(seq_lens) == 0:
-        count = len(next(leaves(features + state_columns), ()))
-        seq_lens = _lengths(count, max_seq_len, episode_ids, unroll_ids, agent_indices)
+        any_leaf = next(leaves(features + state_columns), ())
+        seq_lens = _lengths(len(any_leaf), max_seq_len, episode_ids, unroll_ids, agent_indices)
     lengths = np.asarray(seq_lens, np.int32)
-    size = int(lengths.max(initial=0)) + _extra_padding if dynamic_max else max_seq_len
-    chopped = [
-        [padded(leaf, lengths, size, padding == "last") for leaf in leaves(column)]
-        for column in features
-    ]
+    size = max_seq_len
+    if dynamic_max:
+        size = int(lengths.max(initial=0)) + _extra_padding
+
+    repeat_last = padding == "last"
+    feature_leaves = []
+    for column in features:
+        column_leaves = [
+            padded(leaf, lengths, size, repeat_last=repeat_last) for leaf in leaves(column)
+        ]
+        feature_leaves.append(column_leaves)
     states = list(state_columns)
     if not states_already_reduced_to_init:
         starts = np.cumsum(lengths) - lengths
         states = [
-            map_leaves(lambda leaf: np.asarray(leaf)[starts], _arrays(column))
+            map_leaves(lambda leaf: np.asarray(leaf)[starts], _without_lists(column))
             for column in state_columns
         ]
     if shuffle:
         order = np.random.permutation(len(lengths))
-        lengths, states = (
-            lengths[order],
-            [map_leaves(lambda leaf: leaf[order], column) for column in states],
-        )
-        rows = np.arange(len(order) * size).reshape(len(order), size)[order].reshape(-1)
-        chopped = [[leaf[rows] for leaf in column] for column in chopped]
-    return chopped if handle_nested_data else [column[0] for column in chopped], states, lengths
+        lengths = lengths[order]
+        states = [map_leaves(lambda leaf: leaf[order], column) for column in states]
+        row_numbers = np.arange(len(order) * size).reshape(len(order), size)
+        shuffled_rows = row_numbers[order].reshape(-1)
+        feature_leaves = [[leaf[shuffled_rows] for leaf in column] for column in feature_leaves]
+    if handle_nested_data:
+        return feature_leaves, states, lengths
+    return [column[0] for column in feature_leaves], states, lengths
 
 
 def pad_batch_to_sequences_of_same_size(
-    batch: Any,
+    batch: SampleBatch,
     max_seq_len: int,
     shuffle: bool = False,
     batch_divisibility_req: int = 1,
@@ -137,63 +158,84 @@ def pad_batch_to_sequences_of_same_size(
     if batch.zero_padded:
         return
     batch.zero_padded = True
-    stateful = "state_in_0" in batch or "state_out_0" in batch
-    several = batch_divisibility_req > 1 and (
-        len(batch["obs"]) % batch_divisibility_req != 0 or np.max(batch.get("agent_index", 0)) > 0
-    )
-    if not (stateful or several):
+    has_state = "state_in_0" in batch or "state_out_0" in batch
+    if not has_state and not _must_be_divided(batch, batch_divisibility_req):
         if shuffle:
             batch.shuffle()
         return
-    if not stateful:
-        max_seq_len = batch.max_seq_len = batch_divisibility_req
-    view = (view_requirements or {}).get("state_in_0")
-    dynamic = stateful and view is not None and len(np.ravel(view.shift_arr)) == 1
-    names = [name for name in batch if name.startswith("state_in")]
-    keys = feature_keys or [
-        name for name in batch if not name.startswith("state_") and name != "seq_lens"
-    ]
-    known = batch.get("seq_lens")
+    if not has_state:
+        batch.max_seq_len = batch_divisibility_req
+        max_seq_len = batch_divisibility_req
+    state_view = (view_requirements or {}).get("state_in_0")
+    has_single_step_view = state_view is not None and len(np.ravel(state_view.shift_arr)) == 1
+    pads_to_longest = has_state and has_single_step_view
+    state_names = [name for name in batch if name.startswith("state_in")]
+    if not feature_keys:
+        feature_keys = [
+            name for name in batch if not name.startswith("state_") and name != "seq_lens"
+        ]
+    seq_lens = batch.get("seq_lens")
+    has_one_state_per_sequence = False
+    if state_names and seq_lens is not None:
+        has_one_state_per_sequence = len(batch[state_names[0]]) == len(seq_lens)
+
     features, states, lengths = chop_into_sequences(
-        feature_columns=[batch[key] for key in keys],
-        state_columns=[batch[name] for name in names],
+        feature_columns=[batch[key] for key in feature_keys],
+        state_columns=[batch[name] for name in state_names],
         max_seq_len=max_seq_len,
         episode_ids=batch.get("eps_id"),
         unroll_ids=batch.get("unroll_id"),
         agent_indices=batch.get("agent_index"),
-        dynamic_max=dynamic,
+        dynamic_max=pads_to_longest,
         shuffle=shuffle,
-        seq_lens=known,
-        states_already_reduced_to_init=bool(names)
-        and known is not None
-        and len(batch[names[0]]) == len(known),
+        seq_lens=seq_lens,
+        states_already_reduced_to_init=has_one_state_per_sequence,
         handle_nested_data=True,
         padding=padding,
     )
-    for key, column in zip(keys, features, strict=True):
-        values = iter(column)
-        batch[key] = map_leaves(lambda _, values=values: next(values), _arrays(batch[key]))
-    for name, column in zip(names, states, strict=True):
+    for key, new_leaves in zip(feature_keys, features, strict=True):
+        batch[key] = _replace_leaves(_without_lists(batch[key]), new_leaves)
+    for name, column in zip(state_names, states, strict=True):
         batch[name] = column
     batch["seq_lens"] = lengths
-    if dynamic:
+    if pads_to_longest:
         batch.max_seq_len = int(lengths.max())
 
 
-def _arrays(column: Any) -> Any:
-    """Return an RLlib column: a list is one array, not a structure."""
-    return np.asarray(column) if isinstance(column, list) else column
+def _must_be_divided(batch: SampleBatch, divisor: int) -> bool:
+    """Return whether a batch without states must be padded to a multiple of `divisor` rows."""
+    if divisor <= 1:
+        return False
+    has_rest = len(batch["obs"]) % divisor != 0
+    # The agent's index is larger than 0 only if several agents' rows are in the batch.
+    return has_rest or bool(np.max(batch.get("agent_index", 0)) > 0)
 
 
-def _lengths(rows: int, longest: int, *ids: Any) -> list[int]:
+def _replace_leaves(column: Any, new_leaves: list[Array]) -> Any:
+    """Return a structure of the column's form with these leaves."""
+    remaining = iter(new_leaves)
+    return map_leaves(lambda _: next(remaining), column)
+
+
+def _without_lists(column: Any) -> Any:
+    """Return an RLlib column in which a list is one array, not a structure."""
+    if isinstance(column, list):
+        return np.asarray(column)
+    return column
+
+
+def _lengths(num_rows: int, longest: int, *id_columns: Numbers | None) -> list[int]:
     """Return the lengths of the sequences, which end where an id changes or after
     `longest` rows.
     """
-    known = [np.asarray(column) for column in ids if column is not None]
-    changes = [np.flatnonzero(column[1:] != column[:-1]) + 1 for column in known]
-    edges = sorted({0, rows, *np.concatenate([[], *changes]).astype(int).tolist()})
-    return [
-        min(longest, end - place)
-        for start, end in pairwise(edges)
-        for place in range(start, end, longest)
-    ]
+    edges = {0, num_rows}
+    for column in id_columns:
+        if column is not None:
+            ids = np.asarray(column)
+            changes = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+            edges.update(changes.tolist())
+    lengths = []
+    for episode_start, episode_end in pairwise(sorted(edges)):
+        for start in range(episode_start, episode_end, longest):
+            lengths.append(min(longest, episode_end - start))
+    return lengths

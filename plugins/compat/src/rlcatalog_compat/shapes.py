@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 
 from rlcatalog import restore_original_dimensions as _restore
-from rlcatalog.frameworks import frameworks, ops_of, tensor_ops
+from rlcatalog.frameworks import Array, Tensor, TensorTree, frameworks, ops_of, tensor_ops
+from rlcatalog_compat.sequences import Numbers
 from rlcatalog_compat.spaces import leaves
 
 
-def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None) -> Any:
+def restore_original_dimensions(
+    obs: TensorTree, obs_space: Space[Any], tensorlib: str | ModuleType | None = None
+) -> Any:
     """Convert encoded observations back to the structure of their original space.
 
     Args:
@@ -23,12 +28,14 @@ def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None)
     if tensorlib is None:
         tensorlib = _library_of(obs)
     elif not isinstance(tensorlib, str):
-        name = tensorlib.__name__.partition(".")[0]
-        tensorlib = "tf" if name == "tensorflow" else name
+        # The module is `torch`, `numpy`, or TensorFlow's, such as `tensorflow.compat.v1`.
+        tensorlib = tensorlib.__name__.partition(".")[0]
+        if tensorlib == "tensorflow":
+            tensorlib = "tf"
     return _restore(obs, obs_space, tensorlib)
 
 
-def flatten(obs: Any, framework: str | None = None) -> Any:
+def flatten(obs: Tensor, framework: str | None = None) -> Any:  # noqa: ARG001  (RLlib's signature)
     """Flatten observations `[B, ...]` to `[B, n]`.
 
     Args:
@@ -39,8 +46,8 @@ def flatten(obs: Any, framework: str | None = None) -> Any:
 
 
 def add_time_dimension(
-    padded_inputs: Any,
-    seq_lens: Any = None,
+    padded_inputs: Tensor,
+    seq_lens: Numbers | None = None,
     framework: str | None = None,
     time_major: bool = False,
     *,
@@ -62,20 +69,32 @@ def add_time_dimension(
     """
     if isinstance(padded_inputs, np.ndarray):
         if framework not in ("torch", "tf", "tf2", "tfe"):
-            steps = max_seq_len or len(padded_inputs) // max(len(seq_lens), 1)
-            rows = padded_inputs.reshape(-1, steps, *padded_inputs.shape[1:])
-            return rows.swapaxes(0, 1) if time_major else rows
-        padded_inputs = tensor_ops("torch" if framework == "torch" else "tf").tensor(padded_inputs)
+            steps = max_seq_len
+            if not steps:
+                assert seq_lens is not None, "pass seq_lens or max_seq_len"
+                steps = len(padded_inputs) // max(len(seq_lens), 1)
+            return _add_time_axis_to_array(padded_inputs, steps, time_major)
+        library = "torch" if framework == "torch" else "tf"
+        padded_inputs = tensor_ops(library).tensor(padded_inputs)
     if max_seq_len is not None and not time_major:
         return ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
+    one_per_sequence = seq_lens
+    if max_seq_len is not None:
+        # The framework's function only counts the sequences, so their first rows do as well.
+        one_per_sequence = padded_inputs[::max_seq_len]
     add = frameworks()[_library_of(padded_inputs)].load("add_time_dimension")
-    # It only counts sequences.
-    return add(
-        padded_inputs,
-        seq_lens if max_seq_len is None else padded_inputs[::max_seq_len],
-        time_major=time_major,
-    )
+    return add(padded_inputs, one_per_sequence, time_major=time_major)
 
 
-def _library_of(obs: Any) -> str:
-    return ops_of(next(leaves(obs))).framework
+def _add_time_axis_to_array(rows: Array, steps: int, time_major: bool) -> Array:
+    """Return an array `[S * T, ...]` as `[S, T, ...]`, or as `[T, S, ...]`."""
+    sequences = rows.reshape(-1, steps, *rows.shape[1:])
+    if time_major:
+        return sequences.swapaxes(0, 1)
+    return sequences
+
+
+def _library_of(obs: TensorTree) -> str:
+    """Return the framework of a tensor or of a structure of tensors."""
+    first_leaf = next(leaves(obs))
+    return ops_of(first_leaf).framework

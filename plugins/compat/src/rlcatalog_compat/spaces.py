@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiDiscrete, Space, Tuple
 
 from rlcatalog.errors import ObservationError, UnsupportedSpaceError
+from rlcatalog.frameworks import Array, TensorTree
+
+#: A space, or a structure of spaces as `get_base_struct_from_space` returns it.
+SpaceTree: TypeAlias = "Space[Any] | Mapping[str, SpaceTree] | tuple[SpaceTree, ...]"
 
 
 def get_base_struct_from_space(space: Space[Any]) -> Any:
@@ -27,6 +33,7 @@ def flatten_space(space: Space[Any]) -> list[Space[Any]]:
 
 def get_original_space(space: Space[Any]) -> Space[Any]:
     """Return the original space behind an encoded space; return other spaces unchanged."""
+    # The preprocessors set this attribute on the spaces of their encoded observations.
     return getattr(space, "original_space", space)
 
 
@@ -44,17 +51,17 @@ def leaves(struct: Any) -> Iterator[Any]:
         yield struct
 
 
-def flatten_to_single_ndarray(input_: Any) -> np.ndarray[Any, Any]:
+def flatten_to_single_ndarray(input_: TensorTree) -> Array:
     """Flatten the leaves of a structure into one vector."""
     if not isinstance(input_, dict | list | tuple):
         return np.asarray(input_)
     return np.concatenate([np.reshape(leaf, -1) for leaf in leaves(input_)])
 
 
-def unbatch(batches_struct: Any) -> list[Any]:
+def unbatch(batches_struct: TensorTree) -> list[Any]:
     """Split a structure of batches into a list of structures, one per row."""
-    rows = len(next(leaves(batches_struct)))
-    return [map_leaves(lambda leaf, row=row: leaf[row], batches_struct) for row in range(rows)]
+    num_rows = len(next(leaves(batches_struct)))
+    return [map_leaves(itemgetter(row), batches_struct) for row in range(num_rows)]
 
 
 def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: bool = False) -> Any:
@@ -82,15 +89,13 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
 
 
 def _like(value: Any, sample: Any) -> Any:
+    """Return a leaf with the dtype of the sample; see `convert_element_to_space_type`."""
     if isinstance(sample, np.ndarray):
         if sample.ndim and not isinstance(value, np.ndarray):
             raise ObservationError(f"expected an array of shape {sample.shape}, found {value!r}.")
         return np.asarray(value, sample.dtype)
-    if (
-        isinstance(sample, int | np.integer)
-        and isinstance(value, float | np.floating)
-        and float(value).is_integer()
-    ):
+    is_whole_float = isinstance(value, float | np.floating) and float(value).is_integer()
+    if isinstance(sample, int | np.integer) and is_whole_float:
         return type(sample)(value)
     return value
 
@@ -124,18 +129,22 @@ def one_hot_widths(space: Space[Any]) -> list[int]:
     return [int(n) for n in np.ravel(space.nvec)]
 
 
-def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
+def leaves_in(struct: Any, spaces_struct: SpaceTree | None) -> Iterator[tuple[Any, Any]]:
     """Yield the leaves of a structure with their spaces, or with None if no spaces are given."""
     values = list(leaves(struct))
-    return zip(
-        values,
-        [None] * len(values) if spaces_struct is None else leaves(spaces_struct),
-        strict=True,
-    )
+    spaces: Iterable[Space[Any] | None]
+    if spaces_struct is None:
+        spaces = repeat(None, len(values))
+    else:
+        spaces = leaves(spaces_struct)
+    return zip(values, spaces, strict=True)
 
 
 def map_leaves(
-    function: Any, struct: Any, *others: Any, kinds: type | tuple[type, ...] = (list, tuple)
+    function: Callable[..., Any],
+    struct: Any,
+    *others: Any,
+    kinds: type | tuple[type, ...] = (list, tuple),
 ) -> Any:
     """Apply a function to each leaf of a structure, in the order of `leaves`.
 
@@ -147,12 +156,17 @@ def map_leaves(
     """
     structs = (struct, *others)
     if isinstance(struct, dict):
-        made = {
-            key: map_leaves(function, *(one[key] for one in structs), kinds=kinds)
-            for key in sorted(struct)
-        }
-        return {key: made[key] for key in struct}
+        values_by_key = {}
+        for key in sorted(struct):
+            children = [one[key] for one in structs]
+            values_by_key[key] = map_leaves(function, *children, kinds=kinds)
+        # The result keeps the order of the structure's own keys.
+        return {key: values_by_key[key] for key in struct}
     if isinstance(struct, kinds):
-        items = [map_leaves(function, *parts, kinds=kinds) for parts in zip(*structs, strict=True)]
-        return tuple(items) if isinstance(struct, tuple) else items
+        items = [
+            map_leaves(function, *children, kinds=kinds) for children in zip(*structs, strict=True)
+        ]
+        if isinstance(struct, tuple):
+            return tuple(items)
+        return items
     return function(*structs)
