@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import wraps
+from types import MethodType
 from typing import Any, TypeVar
 
 # --- marks without effect -------------------------------------------------------------------------
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-def override(cls: Any) -> Callable[[_T], _T]:
+def override(cls: type) -> Callable[[_T], _T]:  # noqa: ARG001  (RLlib's signature)
     """Return a decorator that marks a method as overriding a method of `cls`.
 
     The override is not checked, because base classes may lack methods that RLlib's classes have.
@@ -32,12 +33,14 @@ PublicAPI = DeveloperAPI = ExperimentalAPI = OldAPIStack = _same
 OverrideToImplementCustomLogic = OverrideToImplementCustomLogic_CallToSuperRecommended = _same
 
 
-def is_overridden(obj: Any) -> bool:
+def is_overridden(obj: MethodType) -> bool:
     """Return whether a bound method overrides the one in the first base class of its object's
     class.
     """
     owner = type(obj.__self__)
-    return any(obj.__name__ in vars(cls) for cls in owner.__mro__[:-2])
+    # The last two classes are that base class and `object`.
+    derived_classes = owner.__mro__[:-2]
+    return any(obj.__name__ in vars(cls) for cls in derived_classes)
 
 
 # --- deprecation ----------------------------------------------------------------------------------
@@ -45,6 +48,7 @@ def is_overridden(obj: Any) -> bool:
 #: RLlib's mark for a config key that was not set.
 DEPRECATED_VALUE = -1
 
+#: Keys that `log_once` was called with.
 _SEEN: set[str] = set()
 
 
@@ -66,19 +70,27 @@ def deprecation_warning(
     Raises:
         Exception: `error` is set.
     """
-    hint = help or (f"Use {new} instead." if new else "")
+    hint = ""
+    if help:
+        hint = help
+    elif new:
+        hint = f"Use {new} instead."
     text = f"{old} is deprecated. {hint}".rstrip()
+    if isinstance(error, Exception):
+        raise error
+    if isinstance(error, type):
+        raise error(text)
     if error:
-        raise (
-            error
-            if isinstance(error, Exception)
-            else (error if isinstance(error, type) else ValueError)(text)
-        )
+        raise ValueError(text)
     warnings.warn(text, DeprecationWarning, stacklevel=2)
 
 
 def Deprecated(
-    old: Any = None, *, new: str | None = None, help: str | None = None, error: Any = None
+    old: str | Callable[..., Any] | None = None,
+    *,
+    new: str | None = None,
+    help: str | None = None,
+    error: bool | type[Exception] | Exception | None = None,
 ) -> Any:
     """Return a decorator that warns each time a function or class is used, or raises an error if
     `error` is set.
@@ -94,22 +106,27 @@ def Deprecated(
         return Deprecated(new=new, help=help, error=error)(old)
 
     def decorate(obj: Any) -> Any:
-        target: Callable[..., Any] = getattr(obj, "__init__") if isinstance(obj, type) else obj  # noqa: B009
+        name = old or obj.__name__
 
-        def warned(*args: Any, **kwargs: Any) -> Any:
-            deprecation_warning(old or obj.__name__, new, help=help, error=error)
-            return target(*args, **kwargs)
+        def warn_before(function: Callable[..., Any]) -> Callable[..., Any]:
+            def warn_and_call(*args: Any, **kwargs: Any) -> Any:
+                deprecation_warning(name, new, help=help, error=error)
+                return function(*args, **kwargs)
+
+            return warn_and_call
 
         if isinstance(obj, type):
-            setattr(obj, "__init__", warned)  # noqa: B010
+            # mypy forbids `obj.__init__`, because a subclass may have another signature.
+            constructor = getattr(obj, "__init__")  # noqa: B009
+            setattr(obj, "__init__", warn_before(constructor))  # noqa: B010
             return obj
-        return wraps(obj)(warned)
+        return wraps(obj)(warn_before(obj))
 
     return decorate
 
 
 def log_once(key: str) -> bool:
     """Return True only on the first call with a given key in this process."""
-    new = key not in _SEEN
+    is_new = key not in _SEEN
     _SEEN.add(key)
-    return new
+    return is_new

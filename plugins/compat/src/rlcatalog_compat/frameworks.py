@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import ConfigError, MissingFrameworkError
 from rlcatalog.frameworks import frameworks, require_framework
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+#: RLlib's names for TensorFlow.
+_TENSORFLOW_NAMES = ("tf", "tf2", "tfe")
+
+#: RLlib's names of activations → classes of `torch.nn`.
+_TORCH_ACTIVATIONS = {
+    "swish": "SiLU",
+    "silu": "SiLU",
+    "relu": "ReLU",
+    "tanh": "Tanh",
+    "elu": "ELU",
+    "softmax": "Softmax",
+}
 
 
 def absent(name: str, why: str) -> type:
@@ -18,7 +35,7 @@ def absent(name: str, why: str) -> type:
         why: Reason, for the error.
     """
 
-    def refuse(self: object, *args: Any, **kwargs: Any) -> None:
+    def refuse(self: object, *_args: Any, **_kwargs: Any) -> None:
         raise MissingFrameworkError(f"{type(self).__name__}: {why}")
 
     return type(name, (), {"__init__": refuse})
@@ -117,14 +134,22 @@ def try_import_jax(error: bool = False) -> tuple[Any, Any]:
     return None, None
 
 
-def tf_function(tf_module: Any) -> Callable[[Any], Any]:
+def tf_function(tf_module: ModuleType | None) -> Callable[[Any], Any]:
     """Return a decorator that traces a function with TensorFlow, or returns it unchanged if
     `tf_module` is None.
     """
-    return (lambda function: function) if tf_module is None else tf_module.function
+    if tf_module is None:
+        return _unchanged
+    tf_function_decorator: Callable[[Any], Any] = tf_module.function
+    return tf_function_decorator
 
 
-def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
+def _unchanged(function: Any) -> Any:
+    """Return the function, for programs without TensorFlow."""
+    return function
+
+
+def get_activation_fn(name: str | Callable[..., Any] | None = None, framework: str = "tf") -> Any:
     """Return the activation with this name: a class of `torch.nn`, a function of TensorFlow, or
     None for "linear".
 
@@ -140,34 +165,39 @@ def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
     if name.lower() == "linear":
         return None
     if framework == "torch":
-        nn = importlib.import_module("torch").nn
-        classes = {
-            "swish": "SiLU",
-            "silu": "SiLU",
-            "relu": "ReLU",
-            "tanh": "Tanh",
-            "elu": "ELU",
-            "softmax": "Softmax",
-        }
-        found = getattr(nn, name, None) or getattr(nn, classes.get(name.lower(), ""), None)
-    elif framework in ("tf", "tf2", "tfe"):
-        nn = tensorflow().nn
-        found = getattr(nn, name.lower(), None)
+        activation = _torch_activation(name)
+    elif framework in _TENSORFLOW_NAMES:
+        # A function of `tf.nn`.
+        activation = getattr(tensorflow().nn, name.lower(), None)
     else:
         raise ConfigError(f"framework: expected 'torch' or 'tf', found {framework!r}.")
-    if found is None:
+    if activation is None:
         raise ConfigError(f"Unknown activation {name!r} for framework={framework!r}.")
-    return found
+    return activation
+
+
+def _torch_activation(name: str) -> Any:
+    """Return the class of `torch.nn` with its own name or with RLlib's, or None."""
+    nn = importlib.import_module("torch").nn
+    # A class of `torch.nn`.
+    activation = getattr(nn, name, None)
+    if activation is not None:
+        return activation
+    class_name = _TORCH_ACTIVATIONS.get(name.lower())
+    if class_name is None:
+        return None
+    # A class of `torch.nn`.
+    return getattr(nn, class_name)
 
 
 def get_variable(
-    value: Any,
+    value: ArrayLike | Callable[..., Any],
     framework: str = "tf",
     trainable: bool = False,
     tf_name: str = "unnamed-variable",
     torch_tensor: bool = False,
     device: str | None = None,
-    shape: Any = None,
+    shape: Sequence[int] | None = None,
     dtype: Any = None,
 ) -> Any:
     """Convert a value to a framework's variable.
@@ -185,26 +215,32 @@ def get_variable(
     """
     import numpy as np
 
-    if framework in ("tf", "tf2", "tfe"):
+    if framework in _TENSORFLOW_NAMES:
         tf = tensorflow()
         if callable(value):
             value = value(shape=shape, dtype=dtype or tf.float32)
         elif dtype is None:
-            dtype = _dtype(np.asarray(value).dtype)
+            dtype = _without_float64(np.asarray(value).dtype.name)
         return tf.Variable(value, trainable=trainable, name=tf_name, dtype=dtype)
     if framework == "torch" and torch_tensor:
         torch = importlib.import_module("torch")
         array = np.asarray(value)
-        tensor = torch.as_tensor(array.astype(_dtype(array.dtype)), dtype=dtype, device=device)
-        return torch.nn.Parameter(tensor) if trainable else tensor
+        array = array.astype(_without_float64(array.dtype.name))
+        tensor = torch.as_tensor(array, dtype=dtype, device=device)
+        if trainable:
+            return torch.nn.Parameter(tensor)
+        return tensor
     return value
 
 
-def _dtype(dtype: Any) -> Any:
-    return "float32" if dtype == "float64" else dtype.name
+def _without_float64(dtype: str) -> str:
+    """Return the dtype of a variable with values of this dtype, as RLlib chooses it."""
+    if dtype == "float64":
+        return "float32"
+    return dtype
 
 
-def get_initializer(name: Any, framework: str = "tf") -> Any:
+def get_initializer(name: str | Callable[..., Any] | None, framework: str = "tf") -> Any:
     """Return the initialiser with this name: a function that fills a tensor in place, or a Keras
     initialiser.
 
@@ -222,10 +258,12 @@ def get_initializer(name: Any, framework: str = "tf") -> Any:
         raise ConfigError(
             f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'."
         )
-    kind = "normal" if name == "xavier_normal" else "uniform"
+    is_normal = name == "xavier_normal"
     if framework == "torch":
-        return getattr(importlib.import_module("torch").nn.init, f"xavier_{kind}_")
-    return getattr(keras_module().initializers, f"glorot_{kind}")()
+        init = importlib.import_module("torch").nn.init
+        return init.xavier_normal_ if is_normal else init.xavier_uniform_
+    initializers = keras_module().initializers
+    return initializers.glorot_normal() if is_normal else initializers.glorot_uniform()
 
 
 #: Image size → filters `[channels, kernel, stride]` that reduce it to 1x1.
@@ -240,7 +278,7 @@ _FILTERS: dict[tuple[int, int], list[list[Any]]] = {
 }
 
 
-def get_filter_config(shape: Any) -> list[list[Any]]:
+def get_filter_config(shape: Sequence[int]) -> list[list[Any]]:
     """Return RLlib's default `conv_filters` for images.
 
     Args:
@@ -249,12 +287,14 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
     Raises:
         ConfigError: There is no default for this image size.
     """
-    sizes = tuple(int(n) for n in shape)
-    for size in (sizes[:2], sizes[1:]):
-        if len(sizes) in (2, 3) and size in _FILTERS:
-            return [list(layer) for layer in _FILTERS[size]]
+    sizes = tuple(int(size) for size in shape)
+    if len(sizes) in (2, 3):
+        # With three sizes, channels may be last or first.
+        for image_size in (sizes[:2], sizes[1:]):
+            if image_size in _FILTERS:
+                return [list(layer) for layer in _FILTERS[image_size]]
+    image_sizes = [f"{height} x {width}" for height, width in _FILTERS]
     raise ConfigError(
         f"No default conv_filters for images of shape {sizes}; there are defaults for"
-        f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Set conv_filters in"
-        " the model config."
+        f" {', '.join(image_sizes)}. Set conv_filters in the model config."
     )

@@ -15,13 +15,17 @@ from typing import Any, TypeVar
 
 from rlcatalog.errors import ConfigError
 
-FLOAT_MIN, FLOAT_MAX = -3.4e38, 3.4e38
+FLOAT_MIN = -3.4e38
+FLOAT_MAX = 3.4e38
 SMALL_NUMBER = 1e-6
 LARGE_INTEGER = 100_000_000
-MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT = -5, 2
+MIN_LOG_NN_OUTPUT = -5
+MAX_LOG_NN_OUTPUT = 2
 DEFAULT_POLICY_ID = "default_policy"
-LEARNER_INFO, LEARNER_STATS_KEY = "learner", "learner_stats"
-ATARI_OBS_SHAPE, ATARI_RAM_OBS_SHAPE = (210, 160, 3), (128,)
+LEARNER_INFO = "learner"
+LEARNER_STATS_KEY = "learner_stats"
+ATARI_OBS_SHAPE = (210, 160, 3)
+ATARI_RAM_OBS_SHAPE = (128,)
 T = TypeVar("T")
 
 NullContextManager = contextlib.nullcontext
@@ -53,8 +57,11 @@ class EnvContext(dict[str, Any]):
         recreated_worker: bool = False,
     ) -> None:
         super().__init__(env_config)
-        self.worker_index, self.vector_index, self.remote = worker_index, vector_index, remote
-        self.num_workers, self.recreated_worker = num_workers, recreated_worker
+        self.worker_index = worker_index
+        self.vector_index = vector_index
+        self.remote = remote
+        self.num_workers = num_workers
+        self.recreated_worker = recreated_worker
 
     def copy_with_overrides(
         self, env_config: Mapping[str, Any] | None = None, **overrides: Any
@@ -62,13 +69,13 @@ class EnvContext(dict[str, Any]):
         """Return a copy with some attributes or the whole config replaced; None keeps the current
         value.
         """
-        attributes = {
-            **vars(self),
-            **{name: value for name, value in overrides.items() if value is not None},
-        }
-        return EnvContext(
-            copy.deepcopy(dict(self)) if env_config is None else env_config, **attributes
-        )
+        attributes = dict(vars(self))
+        for name, value in overrides.items():
+            if value is not None:
+                attributes[name] = value
+        if env_config is None:
+            env_config = copy.deepcopy(dict(self))
+        return EnvContext(env_config, **attributes)
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
         """Set the keys that are missing."""
@@ -103,14 +110,13 @@ def deep_update(
         old = original.get(key)
         if not (isinstance(old, dict) and isinstance(value, Mapping)):
             original[key] = value
-        elif (
-            key in (override_all_if_type_changes or ())
-            and "type" in value
-            and value["type"] != old.get("type")
-        ):
+            continue
+        has_new_type = "type" in value and value["type"] != old.get("type")
+        if has_new_type and key in (override_all_if_type_changes or ()):
             original[key] = dict(value)
-        else:
-            deep_update(old, value, new_keys_allowed or key in (allow_new_subkey_list or ()))
+            continue
+        may_have_new_keys = new_keys_allowed or key in (allow_new_subkey_list or ())
+        deep_update(old, value, new_keys_allowed=may_have_new_keys)
     return original
 
 
@@ -123,10 +129,13 @@ def force_list(elements: Any = None, to_tuple: bool = False) -> Any:
     """Return a list or tuple: empty for None, the items of a list or tuple, or a single value as
     one item.
     """
-    kind = tuple if to_tuple else list
     if elements is None:
-        return kind()
-    return kind(elements) if isinstance(elements, list | tuple) else kind([elements])
+        elements = []
+    elif not isinstance(elements, list | tuple):
+        elements = [elements]
+    if to_tuple:
+        return tuple(elements)
+    return list(elements)
 
 
 force_tuple = partial(force_list, to_tuple=True)
@@ -137,7 +146,9 @@ def pretty_print(result: Mapping[str, Any]) -> str:
     return json.dumps(result, indent=2, default=str)
 
 
-def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
+def from_config(
+    cls: type | str | Mapping[str, Any] | None, config: Any = None, **kwargs: Any
+) -> Any:
     """Return the object that a config describes.
 
     Args:
@@ -153,30 +164,69 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
     Raises:
         ConfigError: The name is unknown, or there is none.
     """
+    base_class: Any = cls
     if config is None and isinstance(cls, dict | str):
-        cls, config = None, cls
-    if isinstance(cls, str):  # the class's name, beside its arguments
-        cls, config = None, {"type": cls, **dict(config or {})}
-    if isinstance(cls, type) and isinstance(config, cls):
+        base_class = None
+        config = cls
+    elif isinstance(cls, str):  # the class's name, beside its arguments
+        base_class = None
+        config = {"type": cls, **dict(config or {})}
+    if isinstance(base_class, type) and isinstance(config, base_class):
         return config
-    given = {**config, **kwargs} if isinstance(config, Mapping) else {"type": config, **kwargs}
-    if (wanted := given.pop("type", None)) is False:
+    if isinstance(config, Mapping):
+        arguments = {**config, **kwargs}
+    else:
+        arguments = {"type": config, **kwargs}
+    # The class, its name, another callable, or None for `base_class`.
+    class_or_name = arguments.pop("type", None)
+    if class_or_name is False:
         return False
-    registry = getattr(cls, "__type_registry__", {})
-    made = cls if wanted is None else registry.get(wanted)
-    if made is None and isinstance(wanted, str):
-        home, _, name = wanted.rpartition(".")
-        made = registry.get("".join(filter(str.isalnum, wanted.lower())))
-        try:
-            made = made or getattr(importlib.import_module(home or cls.__module__), name)
-        except (ImportError, AttributeError):
-            known = sorted(map(str, registry))
-            raise ConfigError(
-                f"from_config: expected 'module.Class' or one of {known}, found {wanted!r}."
-            ) from None
-    constructor = wanted if made is None else made
+    constructor = class_or_name
+    if class_or_name is None:
+        constructor = base_class
+    elif isinstance(class_or_name, str):
+        constructor = _find_class(class_or_name, base_class)
+    else:
+        constructor = _type_registry(base_class).get(class_or_name, class_or_name)
     if not callable(constructor):
         raise ConfigError(f"from_config: expected a class or its name, found {constructor!r}.")
     if inspect.isabstract(constructor):
         return None  # as in RLlib
-    return constructor(*force_list(given.pop("_args", None)), **given)
+    positional_arguments = force_list(arguments.pop("_args", None))
+    return constructor(*positional_arguments, **arguments)
+
+
+def _type_registry(base_class: type | None) -> Mapping[Any, Any]:
+    """Return the classes that RLlib code registers on a base class, by their short names."""
+    # RLlib's own classes, or a user's, may have this attribute.
+    registry: Mapping[Any, Any] = getattr(base_class, "__type_registry__", {})
+    return registry
+
+
+def _find_class(name: str, base_class: type | None) -> Any:
+    """Return the class or function with this name.
+
+    Args:
+        name: A key of the base class's registry, `"module.Class"`, or a name in the base class's
+            module.
+        base_class: The class that the result derives from, or None.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    registry = _type_registry(base_class)
+    short_name = "".join(filter(str.isalnum, name.lower()))
+    for key in (name, short_name):
+        if registry.get(key) is not None:
+            return registry[key]
+    module_name, _, attribute = name.rpartition(".")
+    try:
+        # None has no module, so without a base class this raises the AttributeError.
+        module = importlib.import_module(module_name or base_class.__module__)
+        # The config names this attribute of a module of RLlib or of a user.
+        return getattr(module, attribute)
+    except (ImportError, AttributeError):
+        known = sorted(map(str, registry))
+        raise ConfigError(
+            f"from_config: expected 'module.Class' or one of {known}, found {name!r}."
+        ) from None
