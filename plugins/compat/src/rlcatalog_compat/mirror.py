@@ -39,8 +39,14 @@ class Mirror(ModuleType):
 
     def __dir__(self) -> list[str]:
         path = self.__name__.removeprefix(PREFIX)
-        below = [other.rpartition(".")[2] for other in known() if other.rpartition(".")[0] == path]
-        return sorted({*below, *(modules()[path].names if path in modules() else ())})
+        names = set()
+        for other_path in known():
+            parent, _, name = other_path.rpartition(".")
+            if parent == path:
+                names.add(name)
+        if path in modules():
+            names.update(modules()[path].names)
+        return sorted(names)
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -55,8 +61,8 @@ class _Finder(MetaPathFinder, Loader):
         inside = fullname.removeprefix(PREFIX)
         if inside == fullname or inside.partition(".")[0] not in ROOTS:
             return None
-        front, _, name = inside.rpartition(".")
-        if front in modules() and name in modules()[front].names:
+        parent, _, name = inside.rpartition(".")
+        if parent in modules() and name in modules()[parent].names:
             return None  # a name, not a module
         if inside not in known():
             # Also called for names: for `from module import name`, Python tries a module if there
@@ -72,7 +78,10 @@ class _Finder(MetaPathFinder, Loader):
         """Describe the module; its names are loaded on first use."""
         path = module.__name__.removeprefix(PREFIX)
         module.__doc__ = f"The mirror of ray.{path}; see rlcatalog_compat.names."
-        module.__dict__["__all__"] = sorted(modules()[path].names) if path in modules() else []
+        names: list[str] = []
+        if path in modules():
+            names = sorted(modules()[path].names)
+        module.__dict__["__all__"] = names
 
 
 def install() -> None:
@@ -93,15 +102,19 @@ def lookup(module: str, name: str) -> Any:
         AttributeError: The name begins with an underscore, like the names that Python itself looks
             up.
     """
-    path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
-    if (entry := modules().get(path)) is not None and name in entry.names:
+    path = ""  # `rlcatalog_compat` itself, which stands for `ray`
+    full_path = name
+    if module.startswith(PREFIX):
+        path = module.removeprefix(PREFIX)
+        full_path = f"{path}.{name}"
+    entry = modules().get(path)
+    if entry is not None and name in entry.names:
         return resolve(entry.names[name], name)
-    below = f"{path}.{name}" if path else name
-    if below in known():
-        return importlib.import_module(PREFIX + below)
+    if full_path in known():
+        return importlib.import_module(PREFIX + full_path)
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    raise NameNotMirroredError(missing(below))
+    raise NameNotMirroredError(missing(full_path))
 
 
 def missing(path: str) -> str:
@@ -110,14 +123,16 @@ def missing(path: str) -> str:
     Args:
         path: The module and the name in it, without `ray.`.
     """
-    front, _, name = path.rpartition(".")
-    entry = modules().get(front)
-    if why := reason_for(path):
+    why = reason_for(path)
+    if why:
         return f"ray.{path} is not supported: {why}."
-    close = nearest(name, entry.names) if entry is not None else ""
+    parent, _, name = path.rpartition(".")
+    suggestion = ""
+    if parent in modules():
+        suggestion = nearest(name, modules()[parent].names)
     return (
-        f"ray.{path} is unknown to rlcatalog-compat.{close} docs/porting.md lists the supported"
-        " names."
+        f"ray.{path} is unknown to rlcatalog-compat.{suggestion} docs/porting.md lists the"
+        " supported names."
     )
 
 
@@ -143,9 +158,10 @@ def resolve(target: str, name: str) -> Any:
                 return absent(name, str(error))
     package = home.partition(".")[0]
     try:
-        found = importlib.import_module(home)
+        module = importlib.import_module(home)
     except ModuleNotFoundError as error:
         if error.name == package:
             default_catalog().registry.explain_missing(name, package.replace("_", "-"))
         raise
-    return getattr(found, attribute)
+    # `names.toml` names this attribute of one of our modules.
+    return getattr(module, attribute)

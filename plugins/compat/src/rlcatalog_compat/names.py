@@ -26,13 +26,17 @@ class Module(NamedTuple):
 @cache
 def modules() -> dict[str, Module]:
     """Return the supported modules by path, without `ray.`."""
-    texts, made = _table()["texts"], {}
-    for path, entry in _table()["modules"].items():
+    table = _table()
+    texts = table["texts"]
+    modules_by_path = {}
+    for path, entry in table["modules"].items():
         homes = [home.format_map(texts) for home in entry.get("names", ())]
-        refusals = entry.get("refused", {}).items()
-        refused = {name: why.format_map(texts) for names, why in refusals for name in names.split()}
-        made[path] = Module(entry["layouts"], _targets(homes), refused)
-    return made
+        refused = {}
+        for names, why in entry.get("refused", {}).items():
+            for name in names.split():
+                refused[name] = why.format_map(texts)
+        modules_by_path[path] = Module(entry["layouts"], _targets(homes), refused)
+    return modules_by_path
 
 
 @cache
@@ -47,19 +51,25 @@ def reasons() -> dict[str, str]:
 @cache
 def known() -> frozenset[str]:
     """Return the paths of the supported modules and of the packages that contain them."""
-    return frozenset(
-        ".".join(path.split(".")[: i + 1]) for path in modules() for i in range(path.count(".") + 1)
-    )
+    paths = set()
+    for path in modules():
+        while path:
+            paths.add(path)
+            path = path.rpartition(".")[0]
+    return frozenset(paths)
 
 
 def reason_for(path: str) -> str | None:
     """Return why a module or name, without `ray.`, is not supported; None if unknown."""
-    front, _, name = path.rpartition(".")
-    if front in modules() and name in modules()[front].refused:
-        return modules()[front].refused[name]
-    parts = path.split(".")
-    above = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-    return next((reasons()[place] for place in above if place in reasons()), None)
+    parent, _, name = path.rpartition(".")
+    module = modules().get(parent)
+    if module is not None and name in module.refused:
+        return module.refused[name]
+    while path:
+        if path in reasons():
+            return reasons()[path]
+        path = path.rpartition(".")[0]
+    return None
 
 
 @cache
@@ -76,9 +86,9 @@ def _targets(homes: Iterable[str]) -> dict[str, str]:
     targets = {}
     for home in homes:
         module, _, names = home.partition(" → ")
+        if module.startswith("."):
+            module = f"rlcatalog_compat{module}"
         for name in names.split():
             old, _, new = name.partition("=")
-            targets[old] = (
-                f"{'rlcatalog_compat' if module.startswith('.') else ''}{module}:{new or old}"
-            )
+            targets[old] = f"{module}:{new or old}"
     return targets

@@ -9,9 +9,9 @@ import importlib
 import json
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,13 +41,19 @@ class JsonReader:
         NotServedError: A path is a zip file or a URL instead of a local text file.
     """
 
-    def __init__(self, inputs: Any, ioctx: Any = None) -> None:
+    def __init__(
+        self,
+        inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        ioctx: Any = None,
+    ) -> None:
+        #: Reader of the folder that rlcatalog_ppo recorded; None for RLlib's files.
         self._recorded: Any = None
-        self.files = (
-            [str(file) for file in inputs]
-            if isinstance(inputs, list | tuple)
-            else self._find(str(inputs))
-        )
+        if isinstance(inputs, list | tuple):
+            self.files = [str(file) for file in inputs]
+        else:
+            self.files = _find_files(str(inputs))
+            if not self.files:
+                self._recorded = _reader_of_recording(str(inputs))
         for file in self.files:
             if "://" in file or file.endswith(".zip"):
                 raise NotServedError(
@@ -57,18 +63,9 @@ class JsonReader:
                 raise SavedPolicyError(f"{file}: there is no such file.")
         if not self.files and self._recorded is None:
             raise SavedPolicyError(f"{shown(inputs)}: there are no JSON files.")
-        self._lines = _lines(self.files[0]) if self.files else iter(())
-
-    def _find(self, inputs: str) -> list[str]:
-        folder = os.path.expanduser(inputs)
-        if not os.path.isdir(folder):
-            return [inputs] if "://" in inputs else sorted(glob.glob(folder, recursive=True))
-        files = sorted(
-            str(file) for file in Path(folder).iterdir() if file.suffix in (".json", ".zip")
-        )
-        if not files and list(Path(folder).glob("rollout-*.npz")):
-            self._recorded = importlib.import_module("rlcatalog_ppo.offline").Reader(folder)
-        return files
+        self._lines: Iterator[_Line] = iter(())
+        if self.files:
+            self._lines = _lines(self.files[0])
 
     def next(self) -> Any:
         """Return the next batch: a `SampleBatch` of arrays, or a `MultiAgentBatch`.
@@ -80,15 +77,17 @@ class JsonReader:
         if self._recorded is not None:
             return SampleBatch(self._recorded.next())
         for _ in range(_ATTEMPTS):
-            if (found := next(self._lines, None)) is not None:
-                return _batch(*found)
+            line = next(self._lines, None)
+            if line is not None:
+                return _parse_batch(line)
             self._lines = _lines(random.choice(self.files))
         raise SavedPolicyError(f"{shown(self.files)}: no batch in {_ATTEMPTS} consecutive files.")
 
     def read_all_files(self) -> Iterator[Any]:
         """Yield every batch once, file by file."""
         for file in self.files:
-            yield from (_batch(*line) for line in _lines(file))
+            for line in _lines(file):
+                yield _parse_batch(line)
 
     def tf_input_ops(self, queue_size: int = 1) -> dict[str, Any]:
         """Return a batch as TensorFlow tensors; each run of a traced function reads a new batch.
@@ -102,52 +101,98 @@ class JsonReader:
             NotServedError: The batches have several agents, or a column is packed.
         """
         if self._recorded is not None:
-            made: dict[str, Any] = self._recorded.tf_input_ops()
-            return made
-        ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.tf").input_ops(
-            self.next
-        )
+            ops: dict[str, Any] = self._recorded.tf_input_ops()
+        else:
+            tf_functions = importlib.import_module("rlcatalog_compat.tensors.tf")
+            ops = tf_functions.input_ops(self.next)
         return ops
 
 
-def _lines(file: str) -> Iterator[tuple[str, int, str]]:
-    """Yield the file, number and text of each non-empty line."""
-    opened: TextIO
-    with open(os.path.expanduser(file), encoding="utf-8") as opened:
-        for number, line in enumerate(opened, 1):
-            if line.strip():
-                yield file, number, line
+def _find_files(inputs: str) -> list[str]:
+    """Return the files of a folder, a glob pattern, a file or a URL."""
+    path = os.path.expanduser(inputs)
+    if os.path.isdir(path):
+        files = []
+        for file in Path(path).iterdir():
+            if file.suffix in (".json", ".zip"):
+                files.append(str(file))
+        return sorted(files)
+    if "://" in inputs:
+        return [inputs]
+    return sorted(glob.glob(path, recursive=True))
 
 
-def _batch(file: str, number: int, line: str) -> Any:
-    """Parse the batch in a line.
+def _reader_of_recording(inputs: str) -> Any:
+    """Return a reader of a folder that rlcatalog_ppo recorded, or None for other paths."""
+    folder = os.path.expanduser(inputs)
+    if not os.path.isdir(folder) or not list(Path(folder).glob("rollout-*.npz")):
+        return None
+    return importlib.import_module("rlcatalog_ppo.offline").Reader(folder)
+
+
+class _Line(NamedTuple):
+    """Non-empty line of a file.
+
+    Attributes:
+        where: The file and the line's number, for messages.
+        text: The text.
+    """
+
+    where: str
+    text: str
+
+
+def _lines(file: str) -> Iterator[_Line]:
+    """Yield the non-empty lines of a file."""
+    with open(os.path.expanduser(file), encoding="utf-8") as text_file:
+        for number, text in enumerate(text_file, 1):
+            if text.strip():
+                yield _Line(f"{file}, line {number}", text)
+
+
+def _parse_batch(line: _Line) -> SampleBatch | MultiAgentBatch:
+    """Return the batch in a line.
 
     Raises:
         SavedPolicyError: The line is not a batch.
         NotServedError: A column is packed.
     """
-    where = f"{file}, line {number}"
+    where = line.where
     try:
-        data = json.loads(line)
+        data = json.loads(line.text)
     except ValueError as error:
         raise SavedPolicyError(f"{where}: not JSON: {error}") from error
-    kind = data.pop("type", None) if isinstance(data, dict) else None
+    kind = None
+    if isinstance(data, dict):
+        kind = data.pop("type", None)
     if kind == "SampleBatch":
-        return _columns(data, where)
+        return _parse_columns(data, where)
     if kind == "MultiAgentBatch" and isinstance(data.get("policy_batches"), dict):
-        batches = {
-            policy: _columns(columns, where) for policy, columns in data["policy_batches"].items()
-        }
+        batches = {}
+        for policy, columns in data["policy_batches"].items():
+            batches[policy] = _parse_columns(columns, where)
         return MultiAgentBatch(batches, int(data.get("count", 0)))
+    unexpected = data if kind is None else kind
     raise SavedPolicyError(
         f"{where}: expected an RLlib batch, an object whose 'type' is 'SampleBatch' or"
-        f" 'MultiAgentBatch'; found {shown(data if kind is None else kind, 80)}."
+        f" 'MultiAgentBatch'; found {shown(unexpected, 80)}."
     )
 
 
-def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
+def _parse_columns(data: Mapping[str, Any], where: str) -> SampleBatch:
+    """Return the batch with these columns.
+
+    Args:
+        data: Column → rows, and `"type"`.
+        where: The file and line, for messages.
+
+    Raises:
+        NotServedError: A column is packed.
+        SavedPolicyError: A column's rows have different shapes.
+    """
     data = {name: column for name, column in data.items() if name != "type"}
-    if packed := [name for name, column in data.items() if _is_packed(column)]:
+    packed = [name for name, column in data.items() if _is_packed(column)]
+    if packed:
         raise NotServedError(
             f"{where}: packed: {', '.join(packed)}. Such a column contains a compressed pickle,"
             " and reading a pickle can run code. If you trust the file, use Ray to rewrite it"
@@ -156,10 +201,12 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
         )
     columns = {}
     for name, column in data.items():
+        if name == SampleBatch.INFOS:
+            columns[name] = column
+            continue
         try:
-            columns[name] = (
-                column if name == SampleBatch.INFOS else map_leaves(np.asarray, column, kinds=())
-            )
+            # Only dicts are structures here: a list is one array.
+            columns[name] = map_leaves(np.asarray, column, kinds=())
         except ValueError:  # rows of different lengths
             raise SavedPolicyError(
                 f"{where}: {name}: expected rows of one shape, found several."
@@ -168,8 +215,7 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
 
 
 def _is_packed(column: Any) -> bool:
-    return (
-        any(map(_is_packed, column.values()))
-        if isinstance(column, dict)
-        else isinstance(column, str)
-    )
+    """Return whether a column, or one inside it, is a text instead of a list of rows."""
+    if isinstance(column, dict):
+        return any(map(_is_packed, column.values()))
+    return isinstance(column, str)

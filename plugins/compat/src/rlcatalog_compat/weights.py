@@ -19,9 +19,10 @@ from gymnasium.spaces import Box
 from rlcatalog import MODEL_DEFAULTS, ModelV2, SpaceInfo
 from rlcatalog.config import activation_name
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
+from rlcatalog.frameworks import Array
 from rlcatalog.observations import scaling_of
 from rlcatalog.reporting import warn_caller
-from rlcatalog_compat.arrays import Array, convert_to_numpy
+from rlcatalog_compat.arrays import convert_to_numpy
 from rlcatalog_compat.spaces import flatten_space, get_original_space
 
 #: RLlib's weight names, by rlcatalog's names.
