@@ -7,9 +7,10 @@ names in the enclosing `variable_scope`; rlcatalog finds the model's variables t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog_compat.frameworks import keras_module, tensorflow
 
 
@@ -20,8 +21,19 @@ def start() -> dict[str, Any]:
     return {"": keras_module().layers.Layer()}
 
 
+class Model(Protocol):
+    """Model that keeps layers, in an attribute that `rlcatalog port` adds to its constructor."""
+
+    kept_layers: dict[str, Any]
+
+
 def dense(
-    model: Any, name: str, inputs: Any, units: int, activation: Any = None, **options: Any
+    model: Model,
+    name: str,
+    inputs: Tensor,
+    units: int,
+    activation: Callable[..., Any] | str | None = None,
+    **options: Any,
 ) -> Any:
     """Return a dense layer's output.
 
@@ -33,14 +45,20 @@ def dense(
         activation: A function, or None.
         **options: Additional arguments for the Keras layer.
     """
-    options |= {"units": int(units), "activation": activation}
-    return _layer(model, name, lambda layers: layers.Dense(**options), ("dense", options["units"]))(
-        inputs
-    )
+    options["units"] = int(units)
+    options["activation"] = activation
+    kind = ("dense", options["units"])
+    layer = _keep(model, name, kind, lambda: keras_module().layers.Dense(**options))
+    return layer(inputs)
 
 
 def conv2d(
-    model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, **options: Any
+    model: Model,
+    name: str,
+    inputs: Tensor,
+    filters: int,
+    kernel_size: int | Sequence[int],
+    **options: Any,
 ) -> Any:
     """Return a convolution's output.
 
@@ -52,22 +70,24 @@ def conv2d(
         kernel_size: Size of the kernel.
         **options: Additional arguments for the Keras layer.
     """
-    options |= {"filters": int(filters), "kernel_size": kernel_size}
-    return _layer(
-        model, name, lambda layers: layers.Conv2D(**options), ("conv2d", options["filters"])
-    )(inputs)
+    options["filters"] = int(filters)
+    options["kernel_size"] = kernel_size
+    kind = ("conv2d", options["filters"])
+    layer = _keep(model, name, kind, lambda: keras_module().layers.Conv2D(**options))
+    return layer(inputs)
 
 
-def flatten(model: Any, name: str, inputs: Any) -> Any:
+def flatten(model: Model, name: str, inputs: Tensor) -> Any:
     """Reshape `[B, ...]` to `[B, n]`."""
-    return _layer(model, name, lambda layers: layers.Flatten(), ("flatten",))(inputs)
+    layer = _keep(model, name, ("flatten",), lambda: keras_module().layers.Flatten())
+    return layer(inputs)
 
 
 def batch_normalization(
-    model: Any,
+    model: Model,
     name: str,
-    inputs: Any,
-    training: Any = False,
+    inputs: Tensor,
+    training: bool | Tensor = False,
     trainable: bool = True,
     **options: Any,
 ) -> Any:
@@ -82,9 +102,8 @@ def batch_normalization(
             always updated, as in TensorFlow 1.
         **options: Additional arguments for the Keras layer.
     """
-    layer = _layer(
-        model, name, lambda layers: layers.BatchNormalization(**options), ("batch_normalization",)
-    )
+    kind = ("batch_normalization",)
+    layer = _keep(model, name, kind, lambda: keras_module().layers.BatchNormalization(**options))
     if not layer.built:
         layer.build(inputs.shape)
         for variable in (layer.gamma, layer.beta):
@@ -94,9 +113,9 @@ def batch_normalization(
 
 
 def get_variable(
-    model: Any,
+    model: Model,
     name: str,
-    shape: Any = (),
+    shape: Sequence[int] = (),
     dtype: Any = None,
     initializer: Any = None,
     trainable: bool = True,
@@ -111,35 +130,55 @@ def get_variable(
         initializer: A function that takes a shape, or a value; Glorot uniform if None.
         trainable: Whether the variable is trainable.
     """
-    tf, keras = tensorflow(), keras_module()
+    tf = tensorflow()
 
-    def make(layers: Any) -> Any:
-        found = keras.initializers.GlorotUniform() if initializer is None else initializer
-        found = found() if isinstance(found, type) else found
-        value = found(tuple(shape)) if callable(found) else tf.fill(tuple(shape), found)
+    def create_variable() -> Any:
+        value = _initial_value(initializer, tuple(shape))
         return tf.Variable(value, trainable=trainable, name=name, dtype=dtype)
 
-    return _layer(model, name, make, ("get_variable",))
+    return _keep(model, name, ("get_variable",), create_variable)
 
 
-def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, ...]) -> Any:
-    """Return the model's layer with a given name in the enclosing scope; create it if it is
-    missing.
+def _initial_value(initializer: Any, shape: tuple[int, ...]) -> Any:
+    """Return a new variable's value; see `get_variable` for the initialiser."""
+    if initializer is None:
+        initializer = keras_module().initializers.GlorotUniform
+    if isinstance(initializer, type):
+        initializer = initializer()
+    if callable(initializer):
+        return initializer(shape)
+    return tensorflow().fill(shape, initializer)
+
+
+def _keep(model: Model, name: str, kind: tuple[Any, ...], create: Callable[[], Any]) -> Any:
+    """Return the model's layer or variable with a given name in the enclosing scope; create it if
+    it is missing.
+
+    Args:
+        model: The model.
+        name: Name of the layer.
+        kind: What a call with this name must create: a function's name and the layer's width.
+        create: Creates the layer.
 
     Raises:
         ValueError: The name belongs to a layer of a different kind.
     """
-    tf, keras = tensorflow(), keras_module()
-    kept, kinds = model.kept_layers, model.__dict__.setdefault("_kept_kinds", {})
-    kept.pop("", None)
+    tf = tensorflow()
+    layers = model.kept_layers
+    kinds = model.__dict__.setdefault("_kept_kinds", {})
+    # The layer of `start` has done its work: this is the model's first pass.
+    layers.pop("", None)
+    full_name = name
     scope = tf.compat.v1.get_variable_scope().name
-    whole = f"{scope}/{name}" if scope else name
-    if whole not in kept:
+    if scope:
+        full_name = f"{scope}/{name}"
+    if full_name not in layers:
         with tf.init_scope():  # the variables must outlive a trace
-            kept[whole] = make(keras.layers)
-    if kinds.setdefault(whole, kind) != kind:
+            layers[full_name] = create()
+    first_kind = kinds.setdefault(full_name, kind)
+    if first_kind != kind:
         raise ValueError(
-            f"Layer {whole!r}: expected {kinds[whole]}, as in its first call, found {kind}. Rename"
-            " one of them."
+            f"Layer {full_name!r}: expected {first_kind}, as in its first call, found {kind}."
+            " Rename one of them."
         )
-    return kept[whole]
+    return layers[full_name]

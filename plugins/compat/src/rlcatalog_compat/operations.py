@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog_compat.frameworks import keras_module
 
 
@@ -28,18 +29,26 @@ def apply(function: Callable[..., Any], inputs: Any) -> Any:
         inputs: A tensor, or a list or dict of tensors, possibly mixed with other values.
     """
     keras: Any = keras_module()
-    whole = keras.tree.map_structure(_own, (inputs, function.__defaults__ or ()))
-    leaves = keras.tree.flatten(whole)
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, keras.KerasTensor)]
+    # Lists and arrays are copied, because the program may change them before the layer runs.
+    arguments = keras.tree.map_structure(_copy_array, (inputs, function.__defaults__ or ()))
+    leaves = keras.tree.flatten(arguments)
+    symbolic_tensors = {}
+    for index, leaf in enumerate(leaves):
+        if isinstance(leaf, keras.KerasTensor):
+            symbolic_tensors[index] = leaf
 
     def compute(tensors: Sequence[Any]) -> Any:
-        given = list(leaves)
-        for place, tensor in zip(places, tensors, strict=True):
-            given[place] = tensor
-        first, defaults = keras.tree.pack_sequence_as(whole, given)
+        """Call the function with tensors in place of the symbolic tensors."""
+        values = list(leaves)
+        for index, tensor in zip(symbolic_tensors, tensors, strict=True):
+            values[index] = tensor
+        first, defaults = keras.tree.pack_sequence_as(arguments, values)
         return function(first, *defaults)
 
-    return _layer_class()(compute)([leaves[place] for place in places]) if places else compute([])
+    if not symbolic_tensors:
+        return compute([])
+    layer = _layer_class()(compute)
+    return layer(list(symbolic_tensors.values()))
 
 
 def lift(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,13 +60,13 @@ def lift(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(function)
-    def lifted(inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_function(inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return apply(lambda x: function(x, *args, **kwargs), inputs)
 
-    return lifted
+    return apply_function
 
 
-def time_distributed(layer: Any, **kwargs: Any) -> Any:
+def time_distributed(layer: Callable[..., Any], **kwargs: Any) -> Any:
     """Return Keras' layer `TimeDistributed`, which also works if the number of steps is unknown.
 
     Keras 3 then takes as many steps as there are rows, which ends in an error of TensorFlow, or in
@@ -77,25 +86,30 @@ def _time_distributed_class() -> type:
     class TimeDistributed(keras.layers.TimeDistributed):  # type: ignore[misc]
         """Layer that applies another one to all steps at once, as further rows of its batch."""
 
-        def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        def call(
+            self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None
+        ) -> Any:
             if inputs.shape[1] is not None:
                 return super().call(inputs, training=training, mask=mask)
-            steps = keras.ops.shape(inputs)[:2]
+            batch_and_steps = keras.ops.shape(inputs)[:2]
             arguments = {}
-            taken = inspect.signature(self.layer.call).parameters
-            if "training" in taken:
+            parameters = inspect.signature(self.layer.call).parameters
+            if "training" in parameters:
                 arguments["training"] = training
-            if "mask" in taken and mask is not None:
+            if "mask" in parameters and mask is not None:
                 arguments["mask"] = keras.ops.reshape(mask, (-1, *mask.shape[2:]))
             rows = keras.ops.reshape(inputs, (-1, *inputs.shape[2:]))
             outputs = self.layer.call(rows, **arguments)
-            return keras.ops.reshape(outputs, (*steps, *outputs.shape[1:]))
+            return keras.ops.reshape(outputs, (*batch_and_steps, *outputs.shape[1:]))
 
     return TimeDistributed
 
 
-def _own(leaf: Any) -> Any:
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+def _copy_array(leaf: Any) -> Any:
+    """Return a copy of an array; other leaves are unchanged."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.copy()
+    return leaf
 
 
 @cache
@@ -107,22 +121,23 @@ def _layer_class() -> type:
 
         def __init__(self, function: Callable[[Sequence[Any]], Any]) -> None:
             super().__init__(autocast=False)
-            self._function, self.supports_masking = function, True
+            self._function = function
+            self.supports_masking = True
 
-        def call(self, inputs: Any) -> Any:
+        def call(self, inputs: Sequence[Any]) -> Any:
             return self._function(inputs)
 
-        def compute_output_spec(self, inputs: Any, **arguments: Any) -> Any:
-            # Keras 3 marks a product with a number as sparse, although its values are dense.
-            dense = [keras.KerasTensor(one.shape, one.dtype) for one in inputs]
-            if not any(one.sparse for one in inputs):
+        def compute_output_spec(self, inputs: Sequence[Any], **arguments: Any) -> Any:
+            if not any(tensor.sparse for tensor in inputs):
                 return super().compute_output_spec(inputs, **arguments)
+            # Keras 3 marks a product with a number as sparse, although its values are dense.
+            dense_inputs = [keras.KerasTensor(tensor.shape, tensor.dtype) for tensor in inputs]
             try:
-                return super().compute_output_spec(dense, **arguments)
+                return super().compute_output_spec(dense_inputs, **arguments)
             except Exception:  # the function needs the sparse tensors of a sparse Input
                 return super().compute_output_spec(inputs, **arguments)
 
-        def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-            return None
+        def compute_mask(self, inputs: Sequence[Any], previous_mask: Any) -> None:
+            """Return no mask for the output."""
 
     return Operation
