@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete, Space
 
 from rlcatalog.errors import NotServedError, SavedPolicyError
-from rlcatalog_compat.spaces import leaves, leaves_in, one_hot_widths
+from rlcatalog.frameworks import Array, Tensor, TensorTree
+from rlcatalog_compat.spaces import SpaceTree, leaves, leaves_in, one_hot_widths
 from rlcatalog_tf import tf
 
 
-def one_hot(x: Any, space: Space[Any]) -> Any:
+def one_hot(x: Tensor, space: Space[Any]) -> Any:
     """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as
     joined float one-hots.
 
@@ -27,14 +28,18 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
     """
     widths = one_hot_widths(space)
     x = tf.cast(x, tf.int32)
-    columns = tf.unstack(x, num=len(widths), axis=-1) if hasattr(space, "nvec") else [x]
-    return tf.concat(
-        [tf.one_hot(c, n, dtype=tf.float32) for c, n in zip(columns, widths, strict=True)], axis=-1
-    )
+    columns = [x]
+    if isinstance(space, MultiDiscrete):
+        columns = tf.unstack(x, num=len(widths), axis=-1)
+    one_hots = [
+        tf.one_hot(column, width, dtype=tf.float32)
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    return tf.concat(one_hots, axis=-1)
 
 
 def flatten_inputs_to_1d_tensor(
-    inputs: Any, spaces_struct: Any = None, time_axis: bool = False
+    inputs: TensorTree, spaces_struct: SpaceTree | None = None, time_axis: bool = False
 ) -> Any:
     """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves
     as one-hots.
@@ -44,60 +49,63 @@ def flatten_inputs_to_1d_tensor(
         spaces_struct: The leaves' spaces, in the same structure; None if no leaf is discrete.
         time_axis: Whether the values are `[B, T, ...]` and the result is `[B, T, n]`.
     """
+    num_leading_axes = 2 if time_axis else 1
     columns = []
     for leaf, space in leaves_in(inputs, spaces_struct):
         value = tf.convert_to_tensor(leaf)
         if isinstance(space, Discrete | MultiDiscrete):
             value = one_hot(value, space)
-        front, width = tf.shape(value)[: 1 + time_axis], math.prod(value.shape[1 + time_axis :])
-        columns.append(tf.cast(tf.reshape(value, tf.concat([front, [width]], axis=0)), tf.float32))
+        leading_sizes = tf.shape(value)[:num_leading_axes]
+        width = math.prod(value.shape[num_leading_axes:])
+        flat = tf.reshape(value, tf.concat([leading_sizes, [width]], axis=0))
+        columns.append(tf.cast(flat, tf.float32))
     return tf.concat(columns, axis=-1)
 
 
-def explained_variance(y: Any, pred: Any) -> Any:
+def explained_variance(y: Tensor, pred: Tensor) -> Any:
     """Return the fraction of the variance in `y` that the predictions explain, at least -1."""
-    return tf.maximum(
-        -1.0, 1.0 - tf.math.reduce_variance(y - pred, axis=0) / tf.math.reduce_variance(y, axis=0)
-    )
+    error_variance = tf.math.reduce_variance(y - pred, axis=0)
+    variance = tf.math.reduce_variance(y, axis=0)
+    return tf.maximum(-1.0, 1.0 - error_variance / variance)
 
 
-def huber_loss(x: Any, delta: float = 1.0) -> Any:
+def huber_loss(x: Tensor, delta: float = 1.0) -> Any:
     """Return the Huber loss of errors: squared within `delta`, linear beyond."""
     error = tf.abs(x)
     return tf.where(error < delta, 0.5 * tf.square(x), delta * (error - 0.5 * delta))
 
 
-def l2_loss(x: Any) -> Any:
+def l2_loss(x: Tensor) -> Any:
     """Return half the sum of squares."""
     return 0.5 * tf.reduce_sum(tf.square(x))
 
 
-def reduce_mean_ignore_inf(x: Any, axis: int | None = None) -> Any:
+def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Any:
     """Return the mean of all values except minus infinity."""
-    real = tf.not_equal(x, x.dtype.as_numpy_dtype("-inf"))
-    total = tf.reduce_sum(tf.where(real, x, tf.zeros_like(x)), axis)
-    return total / tf.reduce_sum(tf.cast(real, x.dtype), axis)
+    minus_infinity = x.dtype.as_numpy_dtype("-inf")
+    is_counted = tf.not_equal(x, minus_infinity)
+    total = tf.reduce_sum(tf.where(is_counted, x, tf.zeros_like(x)), axis)
+    count = tf.reduce_sum(tf.cast(is_counted, x.dtype), axis)
+    return total / count
 
 
-def zero_logps_from_actions(actions: Any) -> Any:
+def zero_logps_from_actions(actions: TensorTree) -> Any:
     """Return zeros `[B]`, one for each action in a batch."""
-    return tf.zeros_like(
-        tf.reshape(next(leaves(actions)), [tf.shape(next(leaves(actions)))[0], -1])[:, 0],
-        tf.float32,
-    )
+    first_leaf = next(leaves(actions))
+    return tf.zeros_like(flatten(first_leaf)[:, 0], tf.float32)
 
 
-def flatten(x: Any) -> Any:
+def flatten(x: Tensor) -> Any:
     """Reshape `[B, ...]` to `[B, n]`."""
     return tf.reshape(x, [tf.shape(x)[0], -1])
 
 
-def symlog(x: Any) -> Any:
+def symlog(x: Tensor) -> Any:
     """Return `sign(x) * log(1 + |x|)`."""
     return tf.sign(x) * tf.math.log1p(tf.abs(x))
 
 
-def inverse_symlog(y: Any) -> Any:
+def inverse_symlog(y: Tensor) -> Any:
     """Return the `x` that `symlog` maps to `y`."""
     return tf.sign(y) * tf.math.expm1(tf.abs(y))
 
@@ -113,36 +121,53 @@ def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
         raise NotServedError(
             "tf_input_ops: batches of several agents; read them with next(), one policy at a time."
         )
-    flat = _flat(first)
-    names, types = list(flat), [tf.as_dtype(array.dtype) for array in flat.values()]
-    waiting = [flat]  # so that the first batch is not lost
+    first_columns = _numeric_columns(first)
+    dtypes = [tf.as_dtype(column.dtype) for column in first_columns.values()]
+    # The first run of the traced function returns the first batch.
+    unread = [first_columns]
 
-    def following() -> list[Any]:
-        found = waiting.pop() if waiting else _flat(read())
-        if missing := set(names) - set(found):
+    def read_columns() -> list[Any]:
+        columns = unread.pop() if unread else _numeric_columns(read())
+        missing = first_columns.keys() - columns.keys()
+        if missing:
             raise SavedPolicyError(
                 f"a batch lacks {sorted(map(str, missing))}, which the first one has."
             )
-        return [found[name].astype(flat[name].dtype, copy=False) for name in names]
+        arrays = []
+        for path, first_column in first_columns.items():
+            arrays.append(columns[path].astype(first_column.dtype, copy=False))
+        return arrays
 
-    tensors = tf.numpy_function(following, [], types, stateful=True)
-    for tensor, name in zip(tensors, names, strict=True):
-        tensor.set_shape((None, *flat[name].shape[1:]))
-    made: dict[str, Any] = {}
-    for path, tensor in zip(names, tensors, strict=True):
-        place = made
-        for key in path[:-1]:
-            place = place.setdefault(key, {})
-        place[path[-1]] = tensor
-    return made
+    no_inputs: list[Any] = []
+    tensors = tf.numpy_function(read_columns, no_inputs, dtypes, stateful=True)
+    batch: dict[str, Any] = {}
+    for (path, first_column), tensor in zip(first_columns.items(), tensors, strict=True):
+        tensor.set_shape((None, *first_column.shape[1:]))
+        _set_column(batch, path, tensor)
+    return batch
 
 
-def _flat(batch: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], np.ndarray[Any, Any]]:
-    """Return the numeric columns by key path."""
-    found: dict[tuple[str, ...], np.ndarray[Any, Any]] = {}
+def _set_column(batch: dict[str, Any], path: tuple[str, ...], column: Tensor) -> None:
+    """Put a column into a batch of nested dicts, at the path of its keys."""
+    *parents, name = path
+    for key in parents:
+        batch = batch.setdefault(key, {})
+    batch[name] = column
+
+
+def _numeric_columns(
+    batch: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], Array]:
+    """Return the numeric columns by the path of their keys.
+
+    Args:
+        batch: A batch, or a dict inside it.
+        path: Keys of that dict.
+    """
+    columns: dict[tuple[str, ...], Array] = {}
     for name, column in batch.items():
         if isinstance(column, dict):
-            found |= _flat(column, (*path, name))
+            columns |= _numeric_columns(column, (*path, name))
         elif isinstance(column, np.ndarray) and column.dtype.kind in "biuf" and column.ndim:
-            found[(*path, name)] = column
-    return found
+            columns[(*path, name)] = column
+    return columns

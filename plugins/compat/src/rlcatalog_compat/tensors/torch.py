@@ -12,12 +12,16 @@ from gymnasium.spaces import Discrete, MultiDiscrete, Space
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlcatalog_compat.spaces import leaves_in, map_leaves, one_hot_widths
+from rlcatalog.frameworks import TensorTree
+from rlcatalog_compat.spaces import SpaceTree, leaves_in, map_leaves, one_hot_widths
+
+#: What `Tensor.to` accepts as a device.
+Device = torch.device | str | int | None
 
 atanh = torch.atanh
 
 
-def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False) -> Any:
+def convert_to_torch_tensor(x: Any, device: Device = None, pin_memory: bool = False) -> Any:
     """Convert arrays and numbers, or a structure of them, to tensors; float64 becomes float32.
 
     Args:
@@ -27,6 +31,8 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
         pin_memory: Whether to pin the tensors' memory if there is a GPU.
     """
 
+    pins = pin_memory and torch.cuda.is_available()
+
     def convert(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
             tensor = leaf
@@ -35,11 +41,13 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
             if array.dtype.kind in "OSU":
                 return leaf
             tensor = torch.as_tensor(array)
-        tensor = tensor.float() if tensor.dtype is torch.float64 else tensor
-        return (tensor.pin_memory() if pin_memory and torch.cuda.is_available() else tensor).to(
-            device
-        )
+        if tensor.dtype is torch.float64:
+            tensor = tensor.float()
+        if pins:
+            tensor = tensor.pin_memory()
+        return tensor.to(device)
 
+    # A list is one array, not a structure.
     return map_leaves(convert, x, kinds=tuple)
 
 
@@ -48,20 +56,27 @@ def convert_to_non_torch_type(stats: Any) -> Any:
 
     Single-element tensors become Python numbers.
     """
-
-    def converted(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        return leaf.item() if leaf.ndim == 0 else leaf.detach().cpu().numpy()
-
-    return map_leaves(converted, stats)
+    return map_leaves(_to_numpy, stats)
 
 
-def copy_torch_tensors(x: Any, device: Any = None) -> Any:
+def _to_numpy(leaf: Any) -> Any:
+    """Return a tensor as a number or an array; other leaves are unchanged."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    if leaf.ndim == 0:
+        return leaf.item()
+    return leaf.detach().cpu().numpy()
+
+
+def copy_torch_tensors(x: Any, device: Device = None) -> Any:
     """Return detached copies of tensors, or of a structure of tensors."""
-    return map_leaves(
-        lambda leaf: leaf.detach().clone().to(device) if isinstance(leaf, Tensor) else leaf, x
-    )
+
+    def copy(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.detach().clone().to(device)
+        return leaf
+
+    return map_leaves(copy, x)
 
 
 def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
@@ -77,14 +92,15 @@ def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
     """
     widths = one_hot_widths(space)
     x = x.long()
-    columns = [x] if x.ndim == 0 or not hasattr(space, "nvec") else list(x.unbind(-1))
-    return torch.cat(
-        [F.one_hot(c, n) for c, n in zip(columns, widths, strict=True)], dim=-1
-    ).float()
+    columns = [x]
+    if isinstance(space, MultiDiscrete) and x.ndim > 0:
+        columns = list(x.unbind(-1))
+    one_hots = [F.one_hot(column, width) for column, width in zip(columns, widths, strict=True)]
+    return torch.cat(one_hots, dim=-1).float()
 
 
 def flatten_inputs_to_1d_tensor(
-    inputs: Any, spaces_struct: Any = None, time_axis: bool = False
+    inputs: TensorTree, spaces_struct: SpaceTree | None = None, time_axis: bool = False
 ) -> Tensor:
     """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves
     as one-hots.
@@ -94,18 +110,21 @@ def flatten_inputs_to_1d_tensor(
         spaces_struct: The spaces of the leaves, in the same structure; None if no leaf is discrete.
         time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
     """
+    num_leading_axes = 2 if time_axis else 1
     columns = []
     for leaf, space in leaves_in(inputs, spaces_struct):
         value = torch.as_tensor(leaf)
         if isinstance(space, Discrete | MultiDiscrete):
             value = one_hot(value, space)
-        columns.append(value.reshape(*value.shape[: 1 + time_axis], -1).float())
+        flat = value.reshape(*value.shape[:num_leading_axes], -1)
+        columns.append(flat.float())
     return torch.cat(columns, dim=-1)
 
 
 def explained_variance(y: Tensor, pred: Tensor) -> Tensor:
     """Return the fraction of the variance in `y` that the predictions explain, at least -1."""
-    return (1.0 - torch.var(y - pred, dim=0) / torch.var(y, dim=0)).clamp(min=-1.0)
+    unexplained = torch.var(y - pred, dim=0) / torch.var(y, dim=0)
+    return (1.0 - unexplained).clamp(min=-1.0)
 
 
 def huber_loss(x: Tensor, delta: float = 1.0) -> Tensor:
@@ -121,28 +140,37 @@ def l2_loss(x: Tensor) -> Tensor:
 
 def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
     """Return the joint L2 norm of several tensors."""
-    return torch.stack([t.square().sum() for t in tensors if t is not None]).sum().sqrt()
+    squares = [tensor.square().sum() for tensor in tensors if tensor is not None]
+    return torch.stack(squares).sum().sqrt()
 
 
-def minimize_and_clip(optimizer: Any, clip_val: float = 10.0) -> Tensor:
+def minimize_and_clip(optimizer: torch.optim.Optimizer, clip_val: float = 10.0) -> Tensor:
     """Clip the gradient norm of an optimiser's parameters to `clip_val`; return the norm before
     clipping.
     """
-    parameters = [
-        p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
-    ]
+    parameters = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                parameters.append(parameter)
     return torch.nn.utils.clip_grad_norm_(parameters, clip_val)
 
 
 def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Tensor:
     """Return the mean of all values except minus infinity."""
-    real = x != -torch.inf
-    total, count = torch.where(real, x, 0.0), real.float()
-    return total.sum() / count.sum() if axis is None else total.sum(axis) / count.sum(axis)
+    is_counted = x != -torch.inf
+    values = torch.where(is_counted, x, 0.0)
+    counts = is_counted.float()
+    if axis is None:
+        return values.sum() / counts.sum()
+    return values.sum(axis) / counts.sum(axis)
 
 
 def sequence_mask(
-    lengths: Tensor, maxlen: int | None = None, dtype: Any = None, time_major: bool = False
+    lengths: Tensor,
+    maxlen: int | None = None,
+    dtype: torch.dtype | None = None,
+    time_major: bool = False,
 ) -> Tensor:
     """Return a mask of the non-padding positions in padded sequences.
 
@@ -152,11 +180,12 @@ def sequence_mask(
         dtype: Dtype. Default: bool.
         time_major: Whether time comes first.
     """
-    mask = (
-        torch.arange(int(lengths.max()) if maxlen is None else maxlen, device=lengths.device)
-        < lengths[:, None]
-    )
-    return (mask.t() if time_major else mask).to(dtype or torch.bool)
+    if maxlen is None:
+        maxlen = int(lengths.max())
+    mask = torch.arange(maxlen, device=lengths.device) < lengths[:, None]
+    if time_major:
+        mask = mask.t()
+    return mask.to(dtype or torch.bool)
 
 
 def softmax_cross_entropy_with_logits(logits: Tensor, labels: Tensor) -> Tensor:
