@@ -18,8 +18,8 @@ _Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
 
 
 def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
-    """Return the index of an Atari environment's action `"NOOP"` or `"FIRE"`, or None if it has no
-    such action.
+    """Return an Atari environment's action `"NOOP"` or `"FIRE"`: its index, or the position of the
+    joystick in a continuous game; None if there is no such action.
 
     Args:
         env: The environment. If a wrapper has changed the action space, the actions' meanings are
@@ -27,7 +27,7 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
         meaning: Name of the action.
     """
     game: Any = env.unwrapped
-    if env.action_space != game.action_space:
+    if env.action_space != game.action_space:  # changed by a wrapper
         return None
     if game.continuous:
         return np.array(_JOYSTICK[meaning], np.float32)
@@ -96,7 +96,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         self._noop = _find_action(env, "NOOP", type(self).__name__)
         self._lives = 0
         #: Whether the last episode ended with a lost life, so that its game can continue.
-        self._goes_on = False
+        self._game_continues = False
 
     def step(self, action: int | Array) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
@@ -104,32 +104,32 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         is_over = terminated or truncated
         # Some games show 0 lives for a few frames before they are over; the game itself then ends
         # the episode.
-        self._goes_on = 0 < lives < self._lives and not is_over
+        self._game_continues = 0 < lives < self._lives and not is_over
         self._lives = lives
-        return obs, reward, terminated or self._goes_on, truncated, info
+        return obs, reward, terminated or self._game_continues, truncated, info
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        start = None
-        if self._goes_on and seed is None:
-            start = self._play_on()
-        if start is None:
-            start = self.env.reset(seed=seed, options=options)
+        first_step = None
+        if self._game_continues and seed is None:
+            first_step = self._continue_game()
+        if first_step is None:  # no game continues, or its first step ended it
+            first_step = self.env.reset(seed=seed, options=options)
         self._lives = self._count_lives()
-        self._goes_on = False
-        return start
+        self._game_continues = False
+        return first_step
 
     def get_state(self) -> dict[str, Any]:
         """Return the wrapper's state, for resuming a run (see `rlcatalog train --resume`)."""
-        return {"lives": self._lives, "goes_on": self._goes_on}
+        return {"lives": self._lives, "goes_on": self._game_continues}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a state that `get_state` returned."""
         self._lives = state["lives"]
-        self._goes_on = state["goes_on"]
+        self._game_continues = state["goes_on"]
 
-    def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
+    def _continue_game(self) -> tuple[Any, dict[str, Any]] | None:
         """Take one step with the no-op action (NOOP). Return None if the step ends the game."""
         obs, _, terminated, truncated, info = self.env.step(self._noop)
         if terminated or truncated:
@@ -142,8 +142,8 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
 
 
 def _find_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
-    """Return the index of an action; raise an error that names the wrapper `who` if there is
-    none.
+    """Return the action that `action_of` returns; raise an error that names the wrapper `who` if
+    there is none.
     """
     action = action_of(env, meaning)
     if action is None:

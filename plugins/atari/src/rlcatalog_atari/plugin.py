@@ -13,9 +13,9 @@ def match(request: Request) -> Match:
     """Match Atari environments, recognised by their class and never by the shape of their
     observations.
     """
-    from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, why_not
+    from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, reason_to_leave_unchanged
 
-    reason = why_not(request.env, request.config)
+    reason = reason_to_leave_unchanged(request.env, request.config)
     if reason is not None:
         return Match(rank=None, why=reason)
     preference = request.config.get("preprocessor_pref", DEFAULT_PREFERENCE)

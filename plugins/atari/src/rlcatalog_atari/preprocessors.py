@@ -25,6 +25,11 @@ _INTERMEDIATE_SIZE = 84
 _SUM = np.ones((1, 3), np.float32)
 
 
+def _holds_integers(array: Array) -> bool:
+    """Return whether the dtype is a signed or unsigned integer, but not bool."""
+    return array.dtype.kind in "iu"
+
+
 class BytesPreprocessor(Preprocessor):
     """Base class for both codecs, for uint8 Box spaces."""
 
@@ -33,8 +38,9 @@ class BytesPreprocessor(Preprocessor):
         try:
             array = np.asarray(obs)
         except ValueError:  # lists of different lengths
+            # Raises an error, as do the calls below.
             self.refuse(f"{info.describe()}: integers of shape {info.shape}", obs)
-        if array.dtype.kind not in "iu" or array.shape != info.shape:
+        if not _holds_integers(array) or array.shape != info.shape:
             self.refuse(f"{info.describe()}: integers of shape {info.shape}", obs)
         is_outside = (array < info.low) | (array > info.high)
         if is_outside.any():
@@ -85,7 +91,7 @@ class GenericPixelPreprocessor(BytesPreprocessor):
 
         def write(obs: ArrayLike, out: Array) -> None:
             image = np.asarray(obs)
-            if image.shape != shape or image.dtype.kind not in "iu":
+            if image.shape != shape or not _holds_integers(image):
                 raise ValueError(f"{image.dtype} values of shape {image.shape} instead of {shape}")
             out[start:stop] = self._encode(image).ravel()
 
@@ -154,7 +160,7 @@ class AtariRamPreprocessor(BytesPreprocessor):
 
         def write(batch: ArrayLike, out: Array) -> None:
             values = np.asarray(batch)
-            if values.shape != (len(out), *shape) or values.dtype.kind not in "iu":
+            if values.shape != (len(out), *shape) or not _holds_integers(values):
                 raise ValueError(
                     f"{values.dtype} values of shape {values.shape[1:]} instead of {shape}"
                 )

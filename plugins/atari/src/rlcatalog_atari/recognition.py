@@ -30,8 +30,9 @@ _PREPARATION_WRAPPERS = {
 }
 
 
-def why_not(env: Environment | None, config: Mapping[str, Any]) -> str | None:
-    """Return why an environment is left unchanged; None if it must be prepared.
+def reason_to_leave_unchanged(env: Environment | None, config: Mapping[str, Any]) -> str | None:
+    """Return why an environment is left unchanged, as `explain` shows it; None if it must be
+    prepared.
 
     Args:
         env: The environment, or None.
@@ -52,7 +53,8 @@ def why_not(env: Environment | None, config: Mapping[str, Any]) -> str | None:
         if _changes_observations(wrapper):
             return f"{type(wrapper).__name__} has already changed the observations"
     space = env.observation_space
-    if "gymnasium.spaces.box.Box" not in _class_names(space):
+    is_box = "gymnasium.spaces.box.Box" in _class_names(space)
+    if not is_box:
         return f"takes pixels or RAM, not {type(space).__name__} observations"
     is_ram = len(space.shape or ()) == 1
     if preference == "deepmind" and is_ram:
@@ -76,7 +78,7 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
     if preference == "rllib" and obs.shape == (_RAM_SIZE,):
         pixel_keys = ("framestack", "dim", "grayscale", "zero_mean")
         return dict.fromkeys(pixel_keys, "an Atari environment that emits pixels")
-    games = "an Atari environment that wrap_env prepares"
+    wrapped_games = "an Atari environment that wrap_env prepares"
     frame_shapes = []
     for leaf in obs.walk():
         shape = leaf.shape or ()
@@ -84,14 +86,14 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
             frame_shapes.append(shape)
     if preference is None or not frame_shapes:
         keys = [name for name in AtariConfig.__struct_fields__ if name != "preprocessor_pref"]
-        return dict.fromkeys(keys, games)
+        return dict.fromkeys(keys, wrapped_games)
     if preference == "rllib":
         return {"framestack": "preprocessor_pref='deepmind'"}
     ignored = dict.fromkeys(("grayscale", "zero_mean"), "preprocessor_pref='rllib'")
-    pixels = settings.dim**2 * settings.frames
-    may_be_stacked = any(math.prod(shape) % pixels == 0 for shape in frame_shapes)
+    pixels_of_stack = settings.dim**2 * settings.frames
+    may_be_stacked = any(math.prod(shape) % pixels_of_stack == 0 for shape in frame_shapes)
     if not may_be_stacked:
-        ignored["framestack"] = games
+        ignored["framestack"] = wrapped_games
     return ignored
 
 

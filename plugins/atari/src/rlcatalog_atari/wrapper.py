@@ -18,7 +18,7 @@ from rlcatalog.observations import Array, Preprocessor
 from rlcatalog_atari.config import AtariConfig
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss, action_of
 from rlcatalog_atari.private_api import frames_per_step
-from rlcatalog_atari.recognition import why_not
+from rlcatalog_atari.recognition import reason_to_leave_unchanged
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -44,7 +44,7 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
         NotServedError: The environment cannot or must not be changed. The message says why.
     """
     settings = read_config(config, AtariConfig)
-    reason = why_not(env, config)
+    reason = reason_to_leave_unchanged(env, config)
     if reason is not None:
         raise NotServedError(
             f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it unchanged."
@@ -77,13 +77,14 @@ def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymna
     noop_is_first = not game.continuous and action_of(env, "NOOP") == 0
     noop_max = _MOST_NOOPS if noop_is_first else 0
     skips_frames = frames_per_step(game) != 1
-    frame_skip = 1 if skips_frames else _FRAME_SKIP
+    frame_skip = 1 if skips_frames else _FRAME_SKIP  # frames are never skipped twice
     frames = settings.frames
     env = AtariPreprocessing(
         env,
         noop_max=noop_max,
         frame_skip=frame_skip,
         screen_size=settings.dim,
+        # Without stacking, a frame still has an axis for channels.
         grayscale_newaxis=frames == 1,
     )
     if settings.atari_terminal_on_life_loss:

@@ -56,7 +56,7 @@ def list_parts(
     isolate: Annotated[bool, _ISOLATE] = False,
 ) -> None:
     """List the plugins and their parts."""
-    with redirect_stdout():
+    with redirect_stdout():  # what plugins print while they are imported
         catalog = catalog_of_survivors() if isolate else default_catalog()
     parts = catalog.parts(kind)
     installed_kinds = sorted({part.kind for part in catalog.parts()})
@@ -100,7 +100,9 @@ def _part_as_dict(part: Part) -> dict[str, Any]:
 def list_sheet(plugins: Sequence[PluginRecord], parts: Sequence[Part]) -> Sheet:
     """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
     facts = []
-    if all(part.kind == "command" for part in parts):
+    # The command line itself has commands, even if no other package is installed.
+    has_only_commands = all(part.kind == "command" for part in parts)
+    if has_only_commands:
         facts.append(("note", f"No parts are installed. {how_to_start()}"))
 
     plugin_rows = []
@@ -206,7 +208,7 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         CatalogError: The called command does not exist, or its plugin cannot be used.
     """
     app = typer.Typer(no_args_is_help=True, add_completion=False)
-    app.callback()(program)
+    app.callback()(program)  # the options before a command, such as --version
     for name, function in OWN_COMMANDS.items():
         app.command(name, cls=Command)(function)
     command_name = _called_command(argv)
@@ -221,7 +223,8 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         name = registry.name_of(part)
         if name in OWN_COMMANDS:
             continue
-        if command_name is not None and command_name in (name, part.address):
+        is_called = command_name in (name, part.address)
+        if command_name is not None and is_called:
             app.command(command_name, cls=Command)(part.load("cli"))
         else:
             # For the list of commands alone, which needs no code of the plugin.
@@ -263,7 +266,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     owns_process = argv is None  # and not called from a program or a test
     arguments = sys.argv[1:] if argv is None else list(argv)
     if hasattr(sys.stdout, "reconfigure"):  # Python's; a program may have replaced it
-        # As for stderr: unencodable names must not raise.
+        # Characters that the terminal cannot show must not raise an error. Python sets this for
+        # stderr, but not for stdout.
         sys.stdout.reconfigure(errors="backslashreplace")
     prints_json = "--json" in arguments and "--help" not in arguments
     redirection: AbstractContextManager[None] = nullcontext()

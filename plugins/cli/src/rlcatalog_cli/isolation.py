@@ -17,7 +17,11 @@ from rlcatalog.internals import PluginRecord, disabled_reason, find_plugins, nor
 
 #: Number of seconds that a plugin may take to load.
 PATIENCE = 60
+#: Line that a process prints after it has loaded a plugin.
 _ALIVE = "rlcatalog: loaded"
+#: The process's file descriptors.
+_STDOUT = 1
+_STDERR = 2
 
 #: Stream for `print_answer` while standard output is redirected to standard error.
 _ANSWERS: ContextVar[TextIO | None] = ContextVar("rlcatalog_answers", default=None)
@@ -42,9 +46,9 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
     sys.stdout = sys.stderr
     # The stream may be closed, or standard output is in memory.
     with suppress(AttributeError, OSError):
-        copy_of_stdout = os.dup(1)
-        os.dup2(2, 1)  # also redirects output of native code
-        if stdout.fileno() == 1:
+        copy_of_stdout = os.dup(_STDOUT)
+        os.dup2(_STDERR, _STDOUT)  # also redirects output of native code
+        if stdout.fileno() == _STDOUT:
             answers = open(  # noqa: SIM115
                 copy_of_stdout,
                 "w",
@@ -60,7 +64,7 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
         if not for_good:
             sys.stdout = stdout
             if copy_of_stdout is not None:
-                os.dup2(copy_of_stdout, 1)
+                os.dup2(copy_of_stdout, _STDOUT)
                 os.close(copy_of_stdout)
 
 
@@ -84,7 +88,8 @@ def answer_stream() -> TextIO:
 def catalog_of_survivors() -> Catalog:
     """Return a catalog in which plugins that crash the process are marked as failed."""
     deaths = {}
-    for plugin in find_plugins(scan()):
+    installed = scan()
+    for plugin in find_plugins(installed):
         if disabled_reason(plugin, os.environ) is None:
             death = _load_in_process(plugin)
             if death is not None:
@@ -139,8 +144,9 @@ def _load(distribution: str, name: str) -> None:
         if plugin.distribution == distribution and plugin.name == name:
             entry_points.append(plugin.entry_point)
     Catalog(entry_points, environ={})  # loads it
-    os.write(1, f"\n{_ALIVE}\n".encode())
-    os._exit(0)  # do not wait for the plugin's threads
+    os.write(_STDOUT, f"\n{_ALIVE}\n".encode())
+    # Unlike sys.exit, this does not wait for the plugin's threads.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from types import ModuleType
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 #: The level that hides everything but fatal errors. Other errors also raise Python exceptions.
 FATAL_ONLY = "3"
+#: The process's file descriptor for standard error.
+_STDERR = 2
 #: Severities of TensorFlow's log: level 1 hides the first, level 2 the first two, and so on.
 _SEVERITIES = "IWE"
 #: Beginning of a line in TensorFlow's log, in absl's format or in its own.
@@ -39,7 +41,8 @@ def hide_tensorflow_notices() -> Iterator[None]:
     if is_ours:
         os.environ[LEVEL] = FATAL_ONLY
     finder = _TensorFlowFinder(_hidden_severities(os.environ[LEVEL]))
-    # The other finders, such as the one that imports triton first, come before this one.
+    # Just before Python's own finder, so that other packages' finders still come first. One of
+    # them imports triton before TensorFlow.
     place = len(sys.meta_path)
     if PathFinder in sys.meta_path:
         place = sys.meta_path.index(PathFinder)
@@ -95,22 +98,22 @@ def _without_notices(severities: str) -> Iterator[None]:
     """Collect what is written to standard error, and write it again at the end without notices."""
     with tempfile.TemporaryFile() as collected:
         try:
-            stderr = os.dup(2)
+            copy_of_stderr = os.dup(_STDERR)
         except OSError:  # standard error is closed
             yield
             return
-        os.dup2(collected.fileno(), 2)
+        os.dup2(collected.fileno(), _STDERR)
         try:
             yield
         finally:
             with suppress(AttributeError, OSError, ValueError):  # no stream, or a closed one
                 sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
+            os.dup2(copy_of_stderr, _STDERR)
+            os.close(copy_of_stderr)
             collected.seek(0)
             for line in collected:
                 if not _is_notice(line.decode(errors="replace"), severities):
-                    os.write(2, line)
+                    os.write(_STDERR, line)
 
 
 def _is_notice(line: str, severities: str) -> bool:

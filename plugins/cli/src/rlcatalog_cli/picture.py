@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +27,8 @@ _OTHERS_WIDTH = 600
 _GAP = 34
 #: Width of the margin around the picture.
 _MARGIN = 20
+#: Distance between a box's border and its text.
+_PADDING = 12
 #: Space below each box, with its arrow.
 _ARROW_HEIGHT = 26
 
@@ -62,7 +65,7 @@ class _Box:
         lines: The lines inside the box, each with the shape that follows it.
         beside: Lines to the right of the box.
         height: The box's height in pixels.
-        room: The height of the row.
+        height_of_row: The height of the box and of the lines beside it, whichever is higher.
     """
 
     def __init__(self, section: Section) -> None:
@@ -74,7 +77,7 @@ class _Box:
         for name, why in section.others:
             self.beside += _wrap(f"{name}: {why}", _IN_OTHERS)
         self.height = 30 + _LINE * len(self.lines)
-        self.room = max(self.height, _SMALL_LINE * len(self.beside) + 6)
+        self.height_of_row = max(self.height, _SMALL_LINE * len(self.beside) + 6)
 
 
 def pipeline_svg(explanation: Mapping[str, Any]) -> str:
@@ -86,35 +89,39 @@ def pipeline_svg(explanation: Mapping[str, Any]) -> str:
         notes += _wrap(_name_and_text(name, text), _IN_NOTE)
     owners = list(dict.fromkeys(box.section.owner for box in boxes if box.section.owner))
     colours = {"": _COLOURS_OF_ENVIRONMENT}
-    for index, owner in enumerate(owners):
-        colours[owner] = _COLOURS[index % len(_COLOURS)]
+    for owner, owner_colours in zip(owners, itertools.cycle(_COLOURS), strict=False):
+        colours[owner] = owner_colours
 
     width = 2 * _MARGIN + _BOX_WIDTH + _GAP + _OTHERS_WIDTH
-    height_of_boxes = sum(box.room + _ARROW_HEIGHT for box in boxes)
-    height_of_owners = _LINE * (2 + len(owners))
-    height = 2 * _MARGIN + height_of_boxes + height_of_owners + _SMALL_LINE * len(notes)
+    height_of_title = 2 * _LINE  # with an empty line
+    height_of_boxes = sum(box.height_of_row + _ARROW_HEIGHT for box in boxes)
+    height_of_notes = _SMALL_LINE * len(notes)
+    height_of_owners = _LINE * len(owners)
+    height = 2 * _MARGIN + height_of_title + height_of_boxes + height_of_notes + height_of_owners
     picture = drawsvg.Drawing(width, height, font_family=_FONT)
     picture.append(drawsvg.Rectangle(0, 0, width, height, fill=_WHITE, rx=8))
     y = _MARGIN + 4
-    _draw_text(picture, one_line(title, 60), _MARGIN, y, 14, _GREY, weight="bold")
+    short_title = one_line(title, 60)
+    _draw_text(picture, short_title, _MARGIN, y, size=14, colour=_GREY, weight="bold")
     x_of_others = _MARGIN + _BOX_WIDTH + _GAP
-    _draw_text(picture, "not chosen", x_of_others, y, 14, _GREY, weight="bold")
+    _draw_text(picture, "not chosen", x_of_others, y, size=14, colour=_GREY, weight="bold")
 
     y = _MARGIN + _LINE
     for index, box in enumerate(boxes):
         _draw_box(picture, box, y, colours[box.section.owner])
-        y_of_next_box = y + box.room + _ARROW_HEIGHT
+        y_of_next_box = y + box.height_of_row + _ARROW_HEIGHT
         is_last = index == len(boxes) - 1
         if not is_last:
             _draw_arrow(picture, y + box.height, y_of_next_box)
         y = y_of_next_box
     for note in notes:
-        _draw_text(picture, note, _MARGIN, y, 11, _GREY)
+        _draw_text(picture, note, _MARGIN, y, size=11, colour=_GREY)
         y += _SMALL_LINE
+    # The legend: a small square in each distribution's colours, beside its name.
     for owner in owners:
         fill, border = colours[owner]
         picture.append(drawsvg.Rectangle(_MARGIN, y, 12, 12, fill=fill, stroke=border, rx=2))
-        _draw_text(picture, owner, _MARGIN + 20, y + 10, 12, _DARK_GREY)
+        _draw_text(picture, owner, _MARGIN + 20, y + 10, size=12, colour=_DARK_GREY)
         y += _LINE
     return str(picture.as_svg(header=""))
 
@@ -144,16 +151,18 @@ def _draw_box(picture: drawsvg.Drawing, box: _Box, y: int, colours: tuple[str, s
         drawsvg.Rectangle(_MARGIN, y, _BOX_WIDTH, box.height, fill=fill, stroke=border, rx=6)
     )
     title = one_line(box.section.title, 52)
-    _draw_text(picture, title, _MARGIN + 12, y + 20, 14, _BLACK, weight="bold")
+    x = _MARGIN + _PADDING
+    _draw_text(picture, title, x, y + 20, size=14, colour=_BLACK, weight="bold")
     for index, (text, shape) in enumerate(box.lines, 1):
         y_of_line = y + 20 + _LINE * index
-        _draw_text(picture, text, _MARGIN + 12, y_of_line, 12, _DARK_GREY)
+        _draw_text(picture, text, x, y_of_line, size=12, colour=_DARK_GREY)
         if shape:
-            right = _MARGIN + _BOX_WIDTH - 12
-            _draw_text(picture, shape, right, y_of_line, 12, _BLACK, anchor="end")
+            right = _MARGIN + _BOX_WIDTH - _PADDING
+            _draw_text(picture, shape, right, y_of_line, size=12, colour=_BLACK, anchor="end")
+    x_of_others = _MARGIN + _BOX_WIDTH + _GAP
     for index, text in enumerate(box.beside):
-        x = _MARGIN + _BOX_WIDTH + _GAP
-        _draw_text(picture, text, x, y + 14 + _SMALL_LINE * index, 11, _GREY)
+        y_of_line = y + 14 + _SMALL_LINE * index
+        _draw_text(picture, text, x_of_others, y_of_line, size=11, colour=_GREY)
 
 
 def _draw_arrow(picture: drawsvg.Drawing, top: int, bottom: int) -> None:
@@ -169,6 +178,7 @@ def _draw_text(
     text: str,
     x: int,
     y: int,
+    *,
     size: int,
     colour: str,
     weight: str = "normal",

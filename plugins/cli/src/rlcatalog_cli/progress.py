@@ -49,7 +49,8 @@ def show_progress(
     if not quiet:
         console = _terminal(stream)
     if console is None:
-        lines = _ProgressLines(text, total, unit, done, None if quiet else stream)
+        stream_for_lines = None if quiet else stream
+        lines = _ProgressLines(text, total, unit, done, stream_for_lines)
         yield lines.update
         return
     speed = _Speed(unit, done)
@@ -172,8 +173,9 @@ class Items:
         """Show that the next item is in progress."""
         self._count += 1
         if self._bar is not None:
+            only_task = self._bar.task_ids[0]
             self._bar.update(
-                self._bar.task_ids[0],
+                only_task,
                 completed=self._count - 1,
                 description=f"{self._noun} {self._count} of {self._total}",
                 name=name,
