@@ -500,8 +500,8 @@ def action_codec(
     if has_floats and largest_count > _FLOAT32_COUNT:
         raise UnsupportedSpaceError(
             f"{path}: {largest_count:,} values cannot be distinguished next to floats, because"
-            f" float32 only has {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from the"
-            " action space."
+            f" float32 only has {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from"
+            " the action space."
         )
     return codec
 
