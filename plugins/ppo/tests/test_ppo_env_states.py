@@ -316,7 +316,7 @@ def test_place_without_an_episode_is_a_failure():
 @pytest.mark.parametrize(("longest", "has_former"), [(9, True), (5, True), (4, False)])
 def test_former_episode_is_left_out_if_both_are_too_long(longest, has_former, monkeypatch):
     # The limit is 200,000 steps for the former and the present episode together.
-    monkeypatch.setattr(env_state, "_LONGEST", longest)
+    monkeypatch.setattr(env_state, "_MAX_REPLAYED_STEPS", longest)
     env = play(Resumable(RandomWalk(steps=3)), actions=[1, 1, 1])
 
     play(env, actions=[0, 0], seed=None)
@@ -326,7 +326,7 @@ def test_former_episode_is_left_out_if_both_are_too_long(longest, has_former, mo
 
 
 def test_episode_of_the_longest_length_is_replayed(monkeypatch):
-    monkeypatch.setattr(env_state, "_LONGEST", 3)
+    monkeypatch.setattr(env_state, "_MAX_REPLAYED_STEPS", 3)
 
     env = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1])
 
@@ -334,7 +334,7 @@ def test_episode_of_the_longest_length_is_replayed(monkeypatch):
 
 
 def test_episode_beyond_the_longest_length_is_not_replayed(monkeypatch):
-    monkeypatch.setattr(env_state, "_LONGEST", 3)
+    monkeypatch.setattr(env_state, "_MAX_REPLAYED_STEPS", 3)
 
     place = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1, 1]).resume_state()
 
@@ -344,7 +344,7 @@ def test_episode_beyond_the_longest_length_is_not_replayed(monkeypatch):
 
 
 def test_episode_after_a_long_one_is_replayed(monkeypatch):
-    monkeypatch.setattr(env_state, "_LONGEST", 3)
+    monkeypatch.setattr(env_state, "_MAX_REPLAYED_STEPS", 3)
     env = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1, 1])
 
     env.reset()

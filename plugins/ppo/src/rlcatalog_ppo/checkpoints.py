@@ -76,6 +76,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     }
     json_file = _with_checksum(content)
     if len(json_file) > _MAX_BYTES:
+        # The recorded actions of long episodes take the most space.
         plain_state["environments"] = _without_actions(plain_state["environments"])
         json_file = _with_checksum(content)
     with new_checkpoint(folder) as temporary:
@@ -137,11 +138,11 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     ):
         content = json.loads(data.decode())
         _check_content(content)
-        [(name, digest)] = content["files"].items()
+        [(name, digest)] = content["files"].items()  # `write` names exactly one file
         if Path(name).name != name:  # a path would lead out of the folder
             raise ValueError(f"names the file {name!r}")
         with closing(RegularFile(folder / name)) as file:
-            arrays = TensorFile(file).read(digest)
+            arrays = TensorFile(file).read(digest)  # an error if the digest differs
         state: dict[str, Any] = put_together(content["state"], arrays)
         check_state(state)
     return folder, state

@@ -32,7 +32,7 @@ def ppo_moves_every_weight(subject: Subject) -> None:
     """A single PPO update changes every weight and keeps all weights finite."""
     example = update_example(subject)
     config = {**_CONFIG, "framework": subject.framework, "model": dict(example.config)}
-    with refusing(NotServedError):
+    with refusing(NotServedError):  # then the check does not apply
         algo = PPO(lambda: ExampleEnv(example), config, catalog=subject.catalog)
     try:
         before = trained_weights(algo.policy.model)

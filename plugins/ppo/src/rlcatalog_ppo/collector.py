@@ -79,6 +79,7 @@ class Collector:
         self.envs = envs
         self.gamma = gamma
         self.scale = scale
+        #: Seed for a frozen policy's own generator of actions.
         self._frozen_seed = derive_seed(seed, SeedStream.FROZEN)
         self._env_masks = env_masks
         self._uses_values = uses_values
@@ -96,11 +97,11 @@ class Collector:
 
         self.episodes = Episodes()
         self._in_progress = EpisodesInProgress(envs.num_envs)
-        # In its context, an error about a row of a batch says which environment the row belongs to,
-        # and after how many steps of its episode.
+        # A context manager: inside it, an error about a row of a batch says which environment the
+        # row belongs to, and at which step of its episode.
         self._name_env_in_errors = EnvErrors(self._in_progress.lengths)
 
-        # Gymnasium declares an integer only.
+        # Any, because Gymnasium accepts a list of seeds but declares an integer only.
         env_seeds: Any = derive_env_seeds(seed, SeedStream.ENVIRONMENTS, envs)
         observed, infos = envs.reset(seed=env_seeds)
         if env_masks is not None:
@@ -293,7 +294,7 @@ class Collector:
             columns need the last observations, those of truncated episodes suffice, for
             their values. None if none are needed.
         """
-        needed = env_step.only_truncated
+        needed = env_step.only_truncated  # truncated but not terminated
         if self._trajectory_columns.needs_last_obs:
             needed = env_step.ended
         if not needed.any():
@@ -361,6 +362,7 @@ class Collector:
             obs = self._encode(next_observed, update=True)
             mask = self._action_mask(next_observed)
 
+        # In mode "next_step", an idle step resets the environment, and the one after it begins.
         next_step_begins_episode = inputs.idle if resets_in_next_step else env_step.ended
         if next_step_begins_episode.any():
             state = self.policy.restart(state, next_step_begins_episode)
@@ -457,8 +459,8 @@ class Collector:
             )
         mask = state["mask"]
         if self._env_masks is not None and self._env_masks.columns is not None:
-            # Checkpoints of 0.1.0 have no masks from infos: the first step allows everything.
             if mask is None:
+                # Version 0.1.0 saved no masks from infos. Without one, allow every action once.
                 mask = np.ones_like(self._env_masks.columns)
             self._env_masks.columns = mask
         self._inputs = StepInputs(
@@ -482,7 +484,8 @@ class Collector:
         else:
             observed = self._reset(rows)
         new_obs = self._encode(observed, update=rows)
-        new_mask = self._action_mask(observed, idle=~rows)
+        continuing = ~rows
+        new_mask = self._action_mask(observed, idle=continuing)  # only the rows that begin count
 
         inputs = self._inputs
         obs = inputs.obs.copy()

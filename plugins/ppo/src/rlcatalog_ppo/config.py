@@ -389,14 +389,14 @@ _BESIDE_MODEL = ("observation_filter", "preprocessor_pref", "_disable_preprocess
 
 def parse(
     config: Mapping[str, Any] | None,
-    kind: type[Config] = PPOConfig,  # type: ignore[assignment]
+    config_class: type[Config] = PPOConfig,  # type: ignore[assignment]
     num_envs: int | None = None,
 ) -> Config:
     """Parse and check an algorithm's config without changing the caller's object.
 
     Args:
         config: The config.
-        kind: The algorithm's struct.
+        config_class: The algorithm's struct.
         num_envs: Default for the key `num_envs`, if environments were passed. With few
             environments, the default `rollout_length` increases, so that the total number of steps
             in a rollout stays the same.
@@ -405,67 +405,71 @@ def parse(
         UnknownConfigKeyError: The algorithm has no such key.
         ConfigError: A value has the wrong type or is out of range.
     """
-    known_keys = {row.name: row for row in keys_of(kind)}
+    known_keys = {row.name: row for row in keys_of(config_class)}
     values: dict[str, Any] = {}
     model_config: dict[str, Any] = {}
     model_keys_beside: dict[str, Any] = {}
     for given_key, given_value in (config or {}).items():
-        key, value = _current_key(given_key, given_value, kind)
+        key, value = _current_key(given_key, given_value, config_class)
         if key in _BESIDE_MODEL:
             model_keys_beside[key] = value
         elif key not in known_keys:
-            raise _unknown_key(given_key, key, kind, known_keys)
+            raise _unknown_key(given_key, key, config_class, known_keys)
         elif key == "model":
             # The catalog parses it, because it knows the keys; classes and callables are kept.
             if not isinstance(value, Mapping):
                 raise ConfigError(
-                    f"{kind.algorithm} config key 'model': expected a dict, found {value!r}."
+                    f"{config_class.algorithm} config key 'model': expected a dict, found"
+                    f" {value!r}."
                 )
             model_config = dict(value)
         else:
-            values[key] = convert(plain(value), known_keys[key], f"{kind.algorithm} config key")
+            values[key] = convert(
+                plain(value), known_keys[key], f"{config_class.algorithm} config key"
+            )
     values["model"] = {**model_config, **model_keys_beside}
     if num_envs is not None:
-        defaults = kind()
+        defaults = config_class()
         steps_per_rollout = defaults.num_envs * defaults.rollout_length
         length_for_as_many_steps = steps_per_rollout // num_envs
         values.setdefault("num_envs", num_envs)
         values.setdefault("rollout_length", max(defaults.rollout_length, length_for_as_many_steps))
-    parsed = kind(**values)
+    parsed = config_class(**values)
     parsed.check()
     return parsed
 
 
-def _current_key(key: str, value: Any, kind: type[OnPolicyConfig]) -> tuple[str, Any]:
+def _current_key(key: str, value: Any, config_class: type[OnPolicyConfig]) -> tuple[str, Any]:
     """Return a config key and its value under the key's current name; warn if the name is older."""
     if key == "use_pytorch":
         warn_deprecated("'use_pytorch' is now framework='torch' or 'tf'.")
         framework = "torch" if value else "tf"
         return "framework", framework
-    if key in kind.aliases:
-        current = kind.aliases[key]
-        warn_deprecated(f"{kind.algorithm} config key {key!r} is now called {current!r}.")
+    if key in config_class.aliases:
+        current = config_class.aliases[key]
+        warn_deprecated(f"{config_class.algorithm} config key {key!r} is now called {current!r}.")
         return current, value
     return key, value
 
 
 def _unknown_key(
-    given_key: str, key: str, kind: type[OnPolicyConfig], known_keys: Mapping[str, Any]
+    given_key: str, key: str, config_class: type[OnPolicyConfig], known_keys: Mapping[str, Any]
 ) -> UnknownConfigKeyError:
     """Return the error for an unknown key, with the name that another library's key has here.
 
     Args:
         given_key: The key in the config.
         key: The key's current name.
-        kind: The algorithm's struct.
+        config_class: The algorithm's struct.
         known_keys: The algorithm's keys.
     """
+    # "our_key", or "our_key, how it differs".
     our_key, comma, difference = ELSEWHERE.get(key, "").partition(",")
     if our_key in known_keys:
         hint = f" Here it is called {our_key!r}{comma}{difference}."
     else:
         hint = nearest(str(given_key), known_keys)
     return UnknownConfigKeyError(
-        f"Unknown {kind.algorithm} config key {given_key!r}.{hint} Model config keys go under"
-        f" 'model'. Known: {', '.join(known_keys)}."
+        f"Unknown {config_class.algorithm} config key {given_key!r}.{hint} Model config keys go"
+        f" under 'model'. Known: {', '.join(known_keys)}."
     )

@@ -23,7 +23,7 @@ from rlcatalog_runs.folders import BEST
 #: The algorithms by name.
 _ALGORITHMS: dict[str, type[OnPolicy]] = {"PPO": PPO, "A2C": A2C, "PG": PG}
 #: Option → the algorithm's key that it sets.
-_KEYS = {
+_KEY_OF_OPTION = {
     "framework": "framework",
     "device": "device",
     "vector": "vector",
@@ -83,7 +83,8 @@ class PPOEngine(Engine):
         config = _config_of(plan)
         spans_whole_run = saved_config.get("total_steps") == plan.config.get("steps")
         if "total_steps" not in config and spans_whole_run:
-            # Schedules span the whole run, even if it is longer now.
+            # Schedules run over `total_steps`. They spanned the whole run before, so they do now,
+            # even if `--steps` makes the run longer.
             config["total_steps"] = options.steps
         config.setdefault("env_config", saved_config["env_config"])
         set_threads(read_manifest(checkpoint / POLICY).framework, options.threads)
@@ -146,7 +147,10 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
     """
     settings = dict(plan.settings)
     options = asdict(plan.options)
-    keys_of_options = {key: options[name] for name, key in _KEYS.items() if name in plan.typed}
+    keys_of_options = {}
+    for option, key in _KEY_OF_OPTION.items():
+        if option in plan.typed:  # by the user; the other options have default values
+            keys_of_options[key] = options[option]
     keys_set_twice = sorted(settings.keys() & keys_of_options.keys())
     if keys_set_twice:
         raise ConfigError(

@@ -84,7 +84,7 @@ def call_env(
     """
     try:
         return method(*args, **kwargs)
-    except CatalogError:  # a wrapper's error, which explains itself
+    except CatalogError:  # it comes from one of our wrappers, and already explains the problem
         raise
     except (Exception, SystemExit) as error:
         innermost = traceback.extract_tb(error.__traceback__)[-1]

@@ -20,7 +20,7 @@ NUMBERS = frozenset({float, np.float64, np.float32})
 FLAGS = frozenset({bool, np.bool_})
 #: Kinds of spaces whose observations are stored in arrays of their dtype and shape; preprocessors
 #: handle the others.
-_ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
+_KINDS_IN_ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
 
 
 #: Names of the values that `reset` and `step` return.
@@ -51,8 +51,9 @@ class ReturnChecker:
             names: `RESET` or `STEP`.
         """
         try:
-            obs, *between, info = returned
-            numbers = dict(zip(names[1:-1], between, strict=True))
+            # Between observation and info, `step` returns numbers; `reset` returns nothing.
+            obs, *values, info = returned
+            numbers = dict(zip(names[1:-1], values, strict=True))
         except (TypeError, ValueError):
             fault = f"returned {_describe(returned)}; expected ({', '.join(names)})"
             if names is STEP and isinstance(returned, tuple) and len(returned) == 4:
@@ -62,7 +63,10 @@ class ReturnChecker:
                 )
             return fault
         for name, number in numbers.items():
-            number_fault = _reward_fault(number) if name == "reward" else _flag_fault(name, number)
+            if name == "reward":
+                number_fault = _reward_fault(number)
+            else:
+                number_fault = _flag_fault(name, number)
             if number_fault is not None:
                 return number_fault
         if not self.has_usual_format(obs):
@@ -70,19 +74,27 @@ class ReturnChecker:
             if obs_fault is not None:
                 return obs_fault
         if not isinstance(info, Mapping):
-            return f"returned info={shown(info, 80)}; expected a dict"
+            return f"returned info={shown(info, length=80)}; expected a dict"
         return None
 
 
 def _reward_fault(reward: Any) -> str | None:
-    if type(reward) in NUMBERS:
+    if type(reward) in NUMBERS or _is_number(reward):
         return None
-    with suppress(TypeError, ValueError, OverflowError):
-        is_text = isinstance(reward, str | bytes)  # float() would accept "1.5"
-        if not is_text and (isinstance(reward, int) or np.ndim(reward) == 0):
-            float(reward)
-            return None
-    return f"returned the reward {shown(reward, 80)}; expected a number"
+    return f"returned the reward {shown(reward, length=80)}; expected a number"
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a scalar that float() can convert."""
+    if isinstance(value, str | bytes):  # float() would accept "1.5"
+        return False
+    try:
+        if not isinstance(value, int) and np.ndim(value) > 0:
+            return False
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _flag_fault(name: str, flag: Any) -> str | None:
@@ -93,7 +105,7 @@ def _flag_fault(name: str, flag: Any) -> str | None:
         array = np.asarray(flag)
         if array.ndim == 0 and array.dtype.kind in "biu" and array.item() in (0, 1):
             return None
-    return f"returned {name}={shown(flag, 80)}; expected True or False"
+    return f"returned {name}={shown(flag, length=80)}; expected True or False"
 
 
 # --- observations ---------------------------------------------------------------------------------
@@ -121,11 +133,11 @@ def _quick_test(info: SpaceInfo) -> Callable[[Any], bool]:
             return all(is_usual(part) for is_usual, part in zip(tests, obs, strict=True))
 
         return is_usual_tuple
-    if info.kind not in _ARRAYS:
+    if info.kind not in _KINDS_IN_ARRAYS:  # preprocessors check these observations
         return _accept
     shape = info.shape
     dtype = np.dtype(info.dtype)
-    if shape == ():
+    if shape == ():  # a Discrete, whose observations are scalars
         scalar_types = {dtype.type}
         if dtype.kind in "iu":
             scalar_types.add(int)
@@ -154,7 +166,7 @@ def _obs_fault(info: SpaceInfo, obs: Any) -> str | None:
         if not isinstance(obs, Mapping):
             return _mismatch(info, expected=_describe_keys(info.keys), found=_describe(obs))
         if set(obs) != set(info.keys):
-            found = f"the keys {shown(list(obs), 80)}"
+            found = f"the keys {shown(list(obs), length=80)}"
             return _mismatch(info, expected=_describe_keys(info.keys), found=found)
         parts = [obs[key] for key in info.keys]
     elif info.kind == "tuple":
@@ -172,7 +184,7 @@ def _obs_fault(info: SpaceInfo, obs: Any) -> str | None:
 
 
 def _leaf_fault(info: SpaceInfo, obs: Any) -> str | None:
-    if info.kind not in _ARRAYS:
+    if info.kind not in _KINDS_IN_ARRAYS:  # preprocessors check these observations
         return None
     expected = f"{info.dtype} of shape {info.shape}"
     try:
@@ -181,7 +193,7 @@ def _leaf_fault(info: SpaceInfo, obs: Any) -> str | None:
         return _mismatch(info, expected=expected, found=_describe(obs))
     if array.shape == info.shape and np.can_cast(array.dtype, np.dtype(info.dtype), "same_kind"):
         return None
-    is_numeric = array.dtype.kind in "biufc"
+    is_numeric = array.dtype.kind in "biufc"  # booleans, integers, floats, complex numbers
     found = f"{array.dtype} of shape {array.shape}" if is_numeric else _describe(obs)
     return _mismatch(info, expected=expected, found=found)
 
@@ -191,12 +203,12 @@ def _mismatch(info: SpaceInfo, *, expected: str, found: str) -> str:
 
 
 def _describe_keys(keys: Sequence[str]) -> str:
-    return f"a dict with the keys {shown(list(keys), 80)}"
+    return f"a dict with the keys {shown(list(keys), length=80)}"
 
 
 def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     if isinstance(value, tuple | list):
-        return f"{len(value)} values: {shown(value, 80)}"
-    return shown(value, 80)
+        return f"{len(value)} values: {shown(value, length=80)}"
+    return shown(value, length=80)

@@ -37,7 +37,7 @@ from rlcatalog_ppo.trees import take_apart
 _PLAIN = (bool, int, float, str, list, deque)
 #: Length of the longest episode that is replayed. A longer one would take minutes, and its actions
 #: a lot of memory.
-_LONGEST = 200_000
+_MAX_REPLAYED_STEPS = 200_000
 
 
 class _Episode:
@@ -121,7 +121,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.metadata = dict(read_attribute(env, "metadata") or {})
         self.index = index
         self.count = count
-        #: None if the environment does not report its state.
+        #: The environment and its wrappers; None if one of them does not report its state.
         self._levels = _levels(env)
         self._return_checker = ReturnChecker(env.observation_space)
         self._has_usual_format = self._return_checker.has_usual_format
@@ -142,7 +142,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             EnvironmentFaultError: The environment raised an exception, or returned something
                 invalid.
         """
-        if self._levels is None:
+        if self._levels is None:  # a resumed run can only replay the episode, so record it
             generator = _generator_of(self.env)
             self._former_episode = self._episode
             self._episode = None
@@ -152,7 +152,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         returned = call_env(self._fault, self.env.reset, seed=seed, options=options)
         self._check(returned, RESET)
         self.obs, self._info = returned
-        return self.obs, self._mask_alone()
+        return self.obs, self._info_with_only_masks()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step.
@@ -168,6 +168,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             episode.actions.append(action if is_immutable else deepcopy(action))
         self._steps += 1
         returned = call_env(self._fault, self.env.step, action)
+        # A quick test, which nearly all values pass; the others are checked in detail.
         try:
             obs, reward, terminated, truncated, self._info = returned
             is_usual = (
@@ -189,16 +190,16 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             episode.rewards.append(reward)
             if has_ended:
                 episode.ended = (bool(terminated), bool(truncated))
-            elif self._steps > _LONGEST:
-                self._episode = None
-        return obs, reward, terminated, truncated, self._mask_alone()
+            elif self._steps > _MAX_REPLAYED_STEPS:
+                self._episode = None  # stop recording
+        return obs, reward, terminated, truncated, self._info_with_only_masks()
 
     def close(self) -> None:
         """Close the environment, unless it belongs to the caller."""
         if self._closes:
             close_env(self.env)
 
-    def _mask_alone(self) -> dict[str, Any]:
+    def _info_with_only_masks(self) -> dict[str, Any]:
         """Return the last info without anything but its action mask."""
         mask = info_mask(self._info, self._mask_key)
         return {} if mask is None else {str(self._mask_key): mask}
@@ -246,7 +247,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not generator_state:
             return {"generator": generator_state, "why": _why_unreadable(self.env)}
         if self._episode is None:
-            why = f"its episode is longer than {_LONGEST} steps"
+            why = f"its episode is longer than {_MAX_REPLAYED_STEPS} steps"
             return {"generator": generator_state, "why": why}
         return {"generator": generator_state, **self._episodes_to_replay(self._episode)}
 
@@ -269,7 +270,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             state = episode.record(self.action_space)
             former = self._former_episode
-            if former is not None and self._steps + len(former.actions) <= _LONGEST:
+            if former is not None and self._steps + len(former.actions) <= _MAX_REPLAYED_STEPS:
                 state["before"] = former.record(self.action_space)
         except Exception as error:
             return {"why": f"its actions cannot be saved: {reason(error)}"}
@@ -302,7 +303,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Restore the environment's state, or return why that is impossible."""
         if "why" in env_state:
             return str(env_state["why"])
-        levels = () if self._levels is None else self._levels
+        levels = self._levels or ()
         states = env_state.get("levels", ())
         if len(levels) != len(states):
             return "its wrappers have changed"
@@ -321,8 +322,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Replay the recorded episodes, oldest first; return the first difference, if any."""
         self._forget_episodes()
         records = [env_state]
-        if env_state.get("before") is not None:
-            records.insert(0, env_state["before"])
+        former_episode = env_state.get("before")
+        if former_episode is not None:
+            records.insert(0, former_episode)
         _set_generator(self.env, records[0]["begun"]["generator"])
         for record in records:
             start = record["begun"]
@@ -341,10 +343,10 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         episode = self._episode
         assert episode is not None
         actions = self.action_space.from_jsonable(record["actions"])
-        for number, action in enumerate(actions, 1):
-            self.step(action)
-            if any(episode.ended) and number < len(actions):
-                return f"ends after {number} of {len(actions)} steps"
+        for num_steps, action in enumerate(actions, 1):
+            self.step(action)  # adds to `episode`
+            if any(episode.ended) and num_steps < len(actions):
+                return f"ends after {num_steps} of {len(actions)} steps"
         if "seen" in record and fingerprint(self.obs) != record["seen"]:
             return "has a different observation"
         if "outcome" in record and episode.outcome() != record["outcome"]:
@@ -385,8 +387,8 @@ def _without_times(part: Any) -> Any:
     if isinstance(part, list | tuple):
         return [_without_times(value) for value in part]
     if isinstance(part, np.ndarray | np.generic):
-        is_exact = part.dtype.kind in "biuSU"
-        is_float_array = part.ndim > 0 and part.dtype.kind in "fc"
+        is_exact = part.dtype.kind in "biuSU"  # booleans, integers, bytes and text
+        is_float_array = part.ndim > 0 and part.dtype.kind in "fc"  # floats, complex numbers
         return part if is_exact or is_float_array else None
     return part if isinstance(part, bool | int | str | bytes) else None
 
@@ -400,7 +402,7 @@ def fingerprint(tree: Any) -> str:
             for key in sorted(part, key=str):
                 digest.update(f"{key!r}:".encode())
                 add(part[key])
-        # Gymnasium's `GraphInstance` is a tuple with `nodes`; its text stands for it.
+        # Gymnasium's `GraphInstance` is a tuple with a field `nodes`; its repr is used, below.
         elif isinstance(part, list | tuple) and not hasattr(part, "nodes"):
             digest.update(f"({len(part)}".encode())
             for item in part:
@@ -443,7 +445,7 @@ def _levels(env: gymnasium.Env[Any, Any]) -> list[_Level] | None:
 
 def _level(env: Any) -> _Level | None:
     """Return the interface to an environment's own state, without that of environments inside."""
-    # The class is asked, because a wrapper passes on attributes of the environment inside.
+    # Look at the class: a wrapper object also has the attributes of the environment inside it.
     has_methods = all(
         callable(getattr(type(env), name, None)) for name in ("get_state", "set_state")
     )
@@ -481,14 +483,15 @@ class _GymnasiumWrapper:
             ValueError: The wrapper has no such attribute, or it has a different type.
         """
         for name, value in state.items():
-            now = getattr(self._env, name)  # an attribute of Gymnasium's
-            has_other_type = type(now) in _PLAIN and type(value) is not type(now)
+            current_value = getattr(self._env, name)  # an attribute of Gymnasium's
+            current_type = type(current_value)
+            has_other_type = current_type in _PLAIN and type(value) is not current_type
             if name not in self._names or has_other_type:
                 raise ValueError(
                     f"{type(self._env).__name__} has no {name} of {type(value).__name__}"
                 )
-            if isinstance(now, deque):
-                value = deque(value, now.maxlen)
+            if isinstance(current_value, deque):
+                value = deque(value, current_value.maxlen)  # saved states lack the length
             setattr(self._env, name, value)
 
 

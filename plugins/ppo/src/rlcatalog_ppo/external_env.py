@@ -12,7 +12,8 @@ from rlcatalog.spaces import env_layout, read_attribute
 from rlcatalog_policy import autoreset_of
 from rlcatalog_ppo.env_errors import call_env
 
-#: Return values of `step` between observations and infos, with their dtype kinds.
+#: Return values of `step` between observations and infos, with NumPy's letters for their kinds of
+#: dtypes: float, signed or unsigned integer, boolean.
 _COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
 
 
@@ -33,7 +34,7 @@ class ExternalVectorEnv(VectorWrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
-        self._has_final_obs = autoreset_of(env) == "same_step"
+        self._is_same_step = autoreset_of(env) == "same_step"
 
     def reset(self, **options: Any) -> Any:
         """Begin an episode in every environment, or in the ones selected by
@@ -57,14 +58,16 @@ class ExternalVectorEnv(VectorWrapper):
                 f"returned {shown(returned)}; expected (obs, {', '.join(_COLUMNS)}, infos)"
             ) from None
         for name, array in arrays.items():
-            if array.shape != (self.num_envs,) or array.dtype.kind not in _COLUMNS[name]:
+            has_right_kind = array.dtype.kind in _COLUMNS[name]
+            if array.shape != (self.num_envs,) or not has_right_kind:
                 kind = "numbers" if name == "reward" else "booleans"
                 raise self._fault(
                     f"returned {name} of shape {array.shape} and {array.dtype}; expected shape"
                     f" ({self.num_envs},) and {kind}"
                 )
         reward, terminated, truncated = arrays.values()
-        if self._has_final_obs and (terminated | truncated).any() and "final_obs" not in infos:
+        has_ended = (terminated | truncated).any()
+        if self._is_same_step and has_ended and "final_obs" not in infos:
             raise self._fault(
                 'returned no infos["final_obs"], which mode SAME_STEP requires at the end of an'
                 " episode"
@@ -72,12 +75,15 @@ class ExternalVectorEnv(VectorWrapper):
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
-        """Answer for `Resumable`, which does not wrap the environments of a passed vector.
+        """Return what a method of each environment would return.
+
+        The methods are those of `Resumable`, which does not wrap the environments of a passed
+        vector.
 
         Args:
             name: One of the methods that the algorithm calls: `image_layout`, `resume_state` or
                 `resume_from`.
-            *_: The method's arguments.
+            *_: The method's arguments, which are not needed.
         """
         if name == "image_layout":
             envs = read_attribute(self.env, "envs", ())  # processes and simulators have none

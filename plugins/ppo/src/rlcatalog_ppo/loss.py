@@ -124,7 +124,14 @@ class ClippedSurrogate(Objective[PPOConfig]):
         total = _subtract_entropy_bonus(total, entropy=entropy, coeff=config.entropy_coeff)
         if evaluation.kl is not None:
             total = total + rates.kl_coeff * ops.mean(evaluation.kl)
-        return Losses(total, policy_loss, vf_loss, entropy, log_ratio, clip_param)
+        return Losses(
+            total=total,
+            policy_loss=policy_loss,
+            vf_loss=vf_loss,
+            entropy=entropy,
+            log_ratio=log_ratio,
+            clip_param=clip_param,
+        )
 
     def metrics(self, losses: Losses, ops: TensorOps) -> list[Any]:
         """Return losses, entropy, approximate KL, E[r - 1 - log r], and share of clipped ratios."""
@@ -147,7 +154,7 @@ class AdvantageActorCritic(Objective[A2CConfig]):
         batch: Mapping[str, Any],
         config: A2CConfig,
         ops: TensorOps,
-        rates: Rates,  # of these, A2C only has the learning rate, which the optimiser reads
+        rates: Rates,  # not used: A2C changes only the learning rate, which the optimiser applies
     ) -> Losses:
         """Return the losses of a rollout."""
         advantage = batch["advantage"]
@@ -257,10 +264,11 @@ def columns_for_custom_loss(trajectory: Mapping[str, Array], *, done: Array) -> 
 
 def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return `custom_loss`'s argument: the minibatch under both RLlib's and rlcatalog's names."""
-    own_columns = {name: column for name, column in batch.items() if name != "columns"}
+    own_columns = dict(batch)
+    columns_for_loss = own_columns.pop("columns", {})  # already under RLlib's names
     renamed = {theirs: batch[ours] for theirs, ours in _OUR_NAMES.items()}
     return {
-        **batch.get("columns", {}),
+        **columns_for_loss,
         **own_columns,
         **renamed,
         "actions": rllib_actions(policy, batch["raw_action"]),
@@ -284,7 +292,7 @@ def loss_terms(
     if not terms or not all(is_tensor(term) for term in terms):
         raise ModelContractError(
             f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a"
-            f" list of them; found {shown(loss, 80)}. Return policy_loss with your terms added to"
+            f" list of them; found {shown(loss, length=80)}. Return policy_loss with your terms added to"
             " it."
         )
     return terms

@@ -32,17 +32,17 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
     return [
         FrameworkSpec(
             "torch",
-            {"ppo": "rlcatalog_ppo.torch:TorchMinibatchOptimizer"},
-            "an optimiser step of the algorithms",
+            targets={"ppo": "rlcatalog_ppo.torch:TorchMinibatchOptimizer"},
+            summary="an optimiser step of the algorithms",
             extends="rlcatalog-torch/torch",
         ),
         FrameworkSpec(
             "tf",
-            {
+            targets={
                 "ppo": "rlcatalog_ppo.tf:TFMinibatchOptimizer",
                 "ppo_input_ops": "rlcatalog_ppo.tf:input_ops",
             },
-            "an optimiser step of the algorithms, and recorded rollouts as tensors",
+            summary="an optimiser step of the algorithms, and recorded rollouts as tensors",
             extends="rlcatalog-tf/tf",
         ),
     ]

@@ -36,7 +36,8 @@ class RewardScale:
         self.clip = clip
         #: Mean, variance and count of the sums so far, with Gymnasium's initial values.
         self._moments = np.array([0.0, 1.0, 1e-4])
-        self._sums = np.zeros(n)
+        #: Discounted sum of rewards so far in each environment's episode.
+        self._discounted_sums = np.zeros(n)
 
     def __call__(self, rewards: Array, ended: Array, idle: Array) -> Array:
         """Return one step's training rewards, as float32.
@@ -50,30 +51,30 @@ class RewardScale:
         if self.scaled:
             # Large rewards may overflow here; `check_finite` then reports it before learning.
             with np.errstate(over="ignore", invalid="ignore"):
-                self._sums = self._sums * self.gamma + rewards
+                self._discounted_sums = self._discounted_sums * self.gamma + rewards
                 if not idle.all():
-                    self._add_to_statistics(self._sums[~idle])
-                variance = self._moments[1]
+                    self._add_to_statistics(self._discounted_sums[~idle])
+                _, variance, _ = self._moments
                 training_rewards = rewards / np.sqrt(variance + 1e-8)  # 1e-8 as in Gymnasium
-            self._sums[ended] = 0.0
+            self._discounted_sums[ended] = 0.0
         if self.clip is not None:
             training_rewards = np.clip(training_rewards, -self.clip, self.clip)
         return training_rewards.astype(np.float32)
 
     def begin_anew(self, rows: Array) -> None:
         """Reset the sums of the environments that begin a new episode, given as booleans `[N]`."""
-        self._sums[rows] = 0.0
+        self._discounted_sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:
         """Return copies of the statistics: mean, variance and count of the sums, and the current
         sums `[N]`.
         """
-        return {"moments": self._moments.copy(), "sums": self._sums.copy()}
+        return {"moments": self._moments.copy(), "sums": self._discounted_sums.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore the state that `get_state` returned."""
         self._moments = np.array(state["moments"], np.float64)
-        self._sums = np.array(state["sums"], np.float64)
+        self._discounted_sums = np.array(state["sums"], np.float64)
 
     def _add_to_statistics(self, sums: Array) -> None:
         """Update the statistics with new sums (Chan et al. 1979, equation 2.1)."""

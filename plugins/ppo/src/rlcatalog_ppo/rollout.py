@@ -158,7 +158,7 @@ class Rollout:
         if self.columns:
             columns["columns"] = self.columns
         batch: dict[str, Any] = self.rows(columns)
-        if self.starts is not None:
+        if self.starts is not None:  # the model has memory
             first_rows = np.flatnonzero(self.rows(self.starts))
             batch["seq_lens"] = np.diff(first_rows, append=self.steps).astype(np.int32)
             batch["state"] = list(self.memory)

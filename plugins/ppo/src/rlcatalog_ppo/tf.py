@@ -93,7 +93,7 @@ class TFMinibatchOptimizer(TFLearner):
                 lambda x, spec: tf.cast(x, spec.dtype), tensors, self._signature
             )
             result = traced_step(tensors)
-            # A metric that is a tensor has its value in the trace only; take it from the result.
+            # Inside a trace, a metric that is a tensor has no value; the trace returned the value.
             model_metrics = {
                 name: result.model_metrics.get(name, value)
                 for name, value in self.model.metrics().items()

@@ -178,11 +178,12 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 def _check_optimizer_fits(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise an error unless an optimizer's saved state is for the weights that are trained now."""
-    names = saved["first"].keys() ^ now["first"].keys()
-    if names:
+    # Adam's first and second moments have an entry for each trained weight.
+    trained_only_once = saved["first"].keys() ^ now["first"].keys()
+    if trained_only_once:
         raise ValueError(
             "weights that are trained here were frozen there, or vice versa:"
-            f" {', '.join(sorted(names))}. Freeze the same ones"
+            f" {', '.join(sorted(trained_only_once))}. Freeze the same ones"
         )
     for moment in ("first", "second"):
         check_like(saved[moment], now[moment], f"learner/optimizer/{moment}")
@@ -190,17 +191,23 @@ def _check_optimizer_fits(saved: Mapping[str, Any], now: Mapping[str, Any]) -> N
 
 def _check_collector_fits(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise an error unless a collector's saved arrays are like those of the new collector."""
-    array_names = now.keys() & saved.keys() - {"episodes", "scale", "state"}
+    array_names = now.keys() & saved.keys() - {
+        "episodes",
+        "scale",
+        "state",
+    }  # not arrays; see below
     if saved.get("mask") is None and now.get("mask") is not None:
         array_names -= {"mask"}  # written before masks in infos were read
     for name in array_names:
         check_like(saved[name], now[name], f"collector/{name}")
     if saved.get("scale") is not None and now["scale"] is not None:
         check_like(saved["scale"], now["scale"], "collector/scale")
-    if now["state"] is not None:
+    policy_state = now["state"]
+    if policy_state is not None:
         for name in ("memory", "windows", "t", "past"):
-            check_like(saved["state"][name], now["state"][name], f"collector/state/{name}")
-        _check_rows(saved["state"]["seen"], num_rows=len(now["returns"]))
+            check_like(saved["state"][name], policy_state[name], f"collector/state/{name}")
+        num_envs = len(now["returns"])
+        _check_rows(saved["state"]["seen"], num_rows=num_envs)
 
 
 def _check_rows(seen: Any, *, num_rows: int) -> None:
@@ -220,6 +227,7 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy | Frozen) -> No
         state: The state that the run resumes from.
         acting: The policy that collects rollouts now.
     """
+    # A frozen policy has a generator that the policy itself lacks.
     generators = state["randomness"]["policy"].keys()
     generators_missing_here = generators - acting.random_state().keys()
     if generators_missing_here and isinstance(acting, Frozen):
@@ -253,10 +261,11 @@ def warn_of_unsaved_episodes(env_states: Sequence[Mapping[str, Any]]) -> None:
     Args:
         env_states: The state of each environment (see `Resumable.resume_state`), by index.
     """
+    # A state has the entry "why" if it cannot be restored.
     reasons = {env: state["why"] for env, state in enumerate(env_states) if "why" in state}
     if not reasons:
         return
-    first_env, why = next(iter(reasons.items()))
+    first_env, why = next(iter(reasons.items()))  # the message explains one of them
     warn_caller(
         f"{len(reasons)} of {len(env_states)} environments will begin new episodes when a run"
         f" resumes from this checkpoint. Environment {first_env}: {why}. Give the environment"
@@ -275,15 +284,16 @@ def check_generators(tree: Any) -> None:
         ValueError: A position is out of bounds.
     """
     if isinstance(tree, Mapping):
-        name = tree.get("bit_generator")
+        name = tree.get("bit_generator")  # in the state of a NumPy BitGenerator
         if isinstance(name, str) and name in _POSITIONS:
             _check_position_in_dict(name, tree)
         for part in tree.values():
             check_generators(part)
     elif isinstance(tree, list | tuple):
-        # The state of a `np.random.RandomState` is (name, key, position, …).
         if len(tree) > 2 and isinstance(tree[0], str) and tree[0] in _POSITIONS:
-            _check_position(tree[0], tree[2])
+            # It is the state of a `np.random.RandomState`: (name, key, position, …).
+            name, _, position, *_ = tree
+            _check_position(name, position)
         for part in tree:
             check_generators(part)
 
@@ -320,13 +330,13 @@ def check_like(value: Any, like: Any, path: str) -> None:
     """
     arrays: dict[str, Array] = {}
     expected_arrays: dict[str, Array] = {}
-    structure = take_apart(value, arrays, path)
+    structure = take_apart(value, arrays, path)  # which adds to `arrays`
     expected_structure = take_apart(like, expected_arrays, path)
     if structure != expected_structure:
         raise ValueError(f"{path}: expected {shown(expected_structure)}, found {shown(structure)}")
     for name, expected in expected_arrays.items():
         array = arrays[name]
-        has_same_kind = array.dtype.kind == expected.dtype.kind
+        has_same_kind = array.dtype.kind == expected.dtype.kind  # any precision
         if array.shape != expected.shape or not has_same_kind:
             raise ValueError(
                 f"{name}: expected {expected.dtype} {list(expected.shape)}, found {array.dtype}"

@@ -36,7 +36,8 @@ def take_apart(tree: Any, arrays: dict[str, Array], path: str = "") -> Any:
         TypeError: A value has a different type. The message names its path.
     """
     kind = type(tree)
-    if isinstance(tree, np.ndarray | np.generic) and tree.dtype.kind in "biuf":
+    is_array = isinstance(tree, np.ndarray | np.generic)
+    if is_array and tree.dtype.kind in "biuf":  # booleans, integers and floats
         name = path or "value"
         arrays[name] = np.asarray(tree)
         return {_ARRAY: name}
@@ -80,6 +81,7 @@ def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
     if not isinstance(data, dict):
         return data
     first_key = next(iter(data), None)
+    # An object with a single reserved key stands for a value that JSON does not have.
     if len(data) != 1 or first_key not in _RESERVED:
         return {key: put_together(part, arrays) for key, part in data.items()}
     try:
@@ -104,6 +106,7 @@ def _rebuild(kind: str, content: Any, arrays: Mapping[str, Array]) -> Any:
         return arrays[content]
     if kind == _FLOAT:
         return float(content)
+    # Only `_BYTES` is left.
     return base64.b64decode(content, validate=True)
 
 

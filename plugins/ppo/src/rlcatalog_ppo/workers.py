@@ -44,7 +44,7 @@ class Workers(AsyncVectorEnv):
     def __init__(self, makes: Sequence[Callable[[], Any]]) -> None:
         try:
             for make in makes:
-                pickle.dumps(CloudpickleWrapper(make))
+                pickle.dumps(CloudpickleWrapper(make))  # as Gymnasium does, but with a clear error
         except Exception as error:
             raise ConfigError(
                 "vector='async': the function that creates environments cannot be sent to a"
