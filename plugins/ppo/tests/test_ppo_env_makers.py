@@ -180,20 +180,20 @@ def test_passed_vector_environment_is_checked_by_the_catalog():
 def test_evaluation_uses_the_environment_of_training_by_default():
     make = make_maker(ConfiguredEnv, {"size": 3})
 
-    assert make.beside() is make
+    assert make.for_evaluation() is make
 
 
 @pytest.mark.parametrize("env", [ConfiguredEnv, "CartPole-v1"], ids=["class", "id"])
 def test_evaluation_in_the_training_environment_has_its_config(env):
     make = make_maker(env, {"size": 3})
 
-    assert make.beside(env) is make
+    assert make.for_evaluation(env) is make
 
 
 def test_evaluation_in_another_environment_has_another_config():
     make = make_maker(ConfiguredEnv, {"size": 3})
 
-    other = make.beside(lambda config: ConfiguredEnv(config))
+    other = make.for_evaluation(lambda config: ConfiguredEnv(config))
 
     assert other().config == {}
 
@@ -201,7 +201,7 @@ def test_evaluation_in_another_environment_has_another_config():
 def test_evaluation_in_another_id_makes_that_environment():
     make = make_maker("CartPole-v1")
 
-    other = make.beside("Acrobot-v1")
+    other = make.for_evaluation("Acrobot-v1")
 
     assert other is not make
     assert other().spec.id == "Acrobot-v1"
@@ -210,7 +210,7 @@ def test_evaluation_in_another_id_makes_that_environment():
 def test_evaluation_uses_a_passed_environment():
     env = ConfiguredEnv()
 
-    make = make_maker(ConfiguredEnv).beside(env)
+    make = make_maker(ConfiguredEnv).for_evaluation(env)
 
     assert make.num_passed == 1
     assert make().unwrapped is env
@@ -219,7 +219,7 @@ def test_evaluation_uses_a_passed_environment():
 def test_evaluation_beside_a_passed_environment_uses_another_one():
     env = ConfiguredEnv()
 
-    make = make_maker(gym.make("CartPole-v1")).beside(env)
+    make = make_maker(gym.make("CartPole-v1")).for_evaluation(env)
 
     assert make().unwrapped is env
 
@@ -227,7 +227,7 @@ def test_evaluation_beside_a_passed_environment_uses_another_one():
 def test_passed_environment_is_made_again_from_its_spec():
     passed = gym.make("CartPole-v1", max_episode_steps=7)
 
-    make = make_maker(passed).beside()
+    make = make_maker(passed).for_evaluation()
 
     assert make.num_passed is None
     assert make().unwrapped is not passed.unwrapped
@@ -237,7 +237,7 @@ def test_passed_environment_is_made_again_from_its_spec():
 def test_environment_made_again_shows_no_window():
     passed = gym.make("CartPole-v1", render_mode="rgb_array")
 
-    make = make_maker(passed).beside()
+    make = make_maker(passed).for_evaluation()
 
     assert make().render_mode is None
     assert passed.spec.kwargs["render_mode"] == "rgb_array"  # the caller's spec does not change
@@ -246,7 +246,7 @@ def test_environment_made_again_shows_no_window():
 def test_member_of_a_vector_environment_is_made_again():
     envs = gym.make_vec("CartPole-v1", 2, "sync")
 
-    make = make_maker(envs).beside()
+    make = make_maker(envs).for_evaluation()
 
     assert make.num_passed is None
     assert make().spec.id == "CartPole-v1"
@@ -259,7 +259,7 @@ def test_evaluation_in_the_passed_environment_is_refused(is_unwrapped):
 
     message = "evaluation: expected environments other than the training ones"
     with pytest.raises(ConfigError, match=message):
-        make_maker(passed).beside(env)
+        make_maker(passed).for_evaluation(env)
 
 
 class WithoutSpec(gym.Wrapper):
@@ -283,14 +283,14 @@ def test_environment_with_unknown_wrapper_is_not_made_again(wrap):
     passed = wrap(gym.make("CartPole-v1"))
 
     with pytest.raises(ConfigError, match="evaluation: expected environments other"):
-        make_maker(passed).beside()
+        make_maker(passed).for_evaluation()
 
 
 def test_passed_vector_environment_without_ids_is_not_made_again():
     envs = SyncVectorEnv([ConfiguredEnv] * 2)
 
     with pytest.raises(ConfigError, match="found a vector environment of 2"):
-        make_maker(envs).beside()
+        make_maker(envs).for_evaluation()
 
 
 # --- another process ------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_recorder_writes_file_per_rollout(tmp_path):
     recorder.write(make_rollout(reward=0))
     recorder.write(make_rollout(reward=1))
 
-    assert recorder.number == 2
+    assert recorder.next_number == 2
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["rollout-00000.npz", "rollout-00001.npz"]
 
@@ -72,7 +72,7 @@ def test_recorder_continues_after_existing_files(tmp_path):
     Recorder(tmp_path, SCALAR_ACTIONS).write(make_rollout(reward=0))
 
     recorder = Recorder(tmp_path, SCALAR_ACTIONS)
-    assert recorder.number == 1
+    assert recorder.next_number == 1
     recorder.write(make_rollout(reward=7))
 
     assert read_file(tmp_path / "rollout-00000.npz")["rewards"].tolist() == [0] * 6

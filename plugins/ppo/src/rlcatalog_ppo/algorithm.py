@@ -46,7 +46,7 @@ from rlcatalog_ppo.training_state import (
 )
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import (
-    SIDE_BY_SIDE,
+    MOST_ENVS_AT_ONCE,
     get_random_state,
     keep_random_state,
     play,
@@ -148,8 +148,9 @@ class OnPolicy:
         self._seconds = 0.0
         #: Why environments could not resume their episodes, by index.
         self.new_episode_reasons: dict[int, str] = {}
-        # A class method can be called on an instance, which it would leave as it is, without a
-        # word. RLlib's `restore` changes the instance, so users try this.
+        # `restore` is a class method that returns a new algorithm. RLlib's changes the instance
+        # instead, so users may call `algo.restore(...)`, which would have no effect on `algo`.
+        # On an instance, this function therefore raises an error.
         self.restore = partial(_refuse_restore, type(self).__name__, self._env_id)  # type: ignore[method-assign]
 
     def train(self) -> dict[str, Any]:
@@ -312,9 +313,10 @@ class OnPolicy:
         """
         if seed is None:
             seed = self.config.seed
-        make_env = self._make_env.beside(env)
-        num_envs = min(episodes, SIDE_BY_SIDE)
-        if make_env.num_passed is not None:
+        make_env = self._make_env.for_evaluation(env)
+        if make_env.num_passed is None:
+            num_envs = min(episodes, MOST_ENVS_AT_ONCE)
+        else:
             num_envs = make_env.num_passed
         with keep_random_state(self.policy), closing(make_env.vector(num_envs)) as envs:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
@@ -339,6 +341,9 @@ class OnPolicy:
             callback_state = callback.get_state()
             if callback_state is not None:
                 callback_states[type(callback).__qualname__] = callback_state
+        next_recording = None
+        if self._recorder is not None:
+            next_recording = self._recorder.next_number
         return {
             "algorithm": type(self).__name__,
             "env": self._env_id,
@@ -354,7 +359,7 @@ class OnPolicy:
             "collector": self._collector.get_state(),
             # A method of `env_state.Resumable`, which wraps each environment.
             "environments": list(self._envs.call("resume_state")),
-            "recorded": None if self._recorder is None else self._recorder.number,
+            "recorded": next_recording,
             "callbacks": callback_states,
         }
 
@@ -378,14 +383,15 @@ class OnPolicy:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
         """
         self.set_back(state)
-        acts_frozen = state.get("frozen")  # None: not decided yet, or from before it was saved
-        has_same_key = self.config.frozen == state["config"].get("frozen")
-        if acts_frozen is not None and has_same_key:
-            # The same choice as before, regardless of how many steps remain.
+        # Whether a frozen policy collected. None: not decided yet, or an older version wrote it.
+        acts_frozen = state.get("frozen")
+        has_same_setting = self.config.frozen == state["config"].get("frozen")
+        if acts_frozen is not None and has_same_setting:
+            # Keep the choice, which would otherwise depend on how many steps remain.
             self._collector.act_frozen(acts_frozen)
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
-            self._recorder.number = state["recorded"]
+            self._recorder.next_number = state["recorded"]
         self._saved_callback_states = dict(state["callbacks"])
         callbacks = self.callbacks
         self.callbacks = []
@@ -544,7 +550,7 @@ class OnPolicy:
         """
         parsed = parse(config, cls.config_class, count_passed(env))
         if policy is None:
-            # Errors say how to write the model config in the algorithm's config.
+            # Template for errors, which show how to put the model config into the algorithm's.
             way = "config={{'model': {}}}"
             model_config = config_with_model(parsed.model, model, way=way)
             return replace(parsed, model=model_config)
@@ -553,7 +559,7 @@ class OnPolicy:
                 "model= and policy= are both given, but a policy already has a model. Pass only"
                 " one."
             )
-        model_config = policy.resolution.config.given
+        model_config = policy.resolution.config.given  # without keys that have their default
         return replace(parsed, model=model_config, framework=policy.framework)
 
     def _seed_and_build(self, catalog: Catalog, policy: Policy | None) -> Policy:
@@ -566,7 +572,8 @@ class OnPolicy:
         if layout_of_each_env[0] is not None:
             defaults["image_layout"] = layout_of_each_env[0]
         spaces = (self._envs.single_observation_space, self._envs.single_action_space)
-        # The framework may follow from a custom class. It draws the weights, so seed it first.
+        # Only `resolve` can tell the framework, which may follow from a custom class. `build` then
+        # draws the weights, so the framework is seeded between the two.
         resolution = catalog.resolve(
             *spaces, self.config.model, self.config.framework, defaults=defaults
         )

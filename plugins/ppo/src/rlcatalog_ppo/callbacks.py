@@ -132,13 +132,14 @@ class Evaluation(Callback):
 
     def check_env(self, make_env: EnvMaker) -> None:
         """Raise an error if there is no environment in which to play."""
-        make_env.beside(self.env)
+        make_env.for_evaluation(self.env)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Evaluate if an evaluation is due."""
         is_due = self.every.advance(result["timesteps_total"])
         if not is_due:
             return
+        # One evaluation takes the most likely actions, the other samples them.
         returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed)
         sampled_returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed, explore=True)
         evaluation = summarize(returns, sampled_returns)
@@ -226,11 +227,10 @@ class Checkpoints(Callback):
         self.folder = folder
         self.every = Every(every)
         self.keep = keep
-        #: The last copy of the state.
+        #: The last copy of the state, the time when it was taken, and how long that took.
         self._copy: dict[str, Any] | None = None
-        #: When it was taken, and how long copying took, in seconds.
-        self._copy_time = 0.0
-        self._copy_duration = 0.0
+        self._copy_time = 0.0  # seconds
+        self._copy_duration = 0.0  # seconds
 
     def on_start(self, algo: OnPolicy) -> None:
         """Write the initial state so that the run can always be resumed."""

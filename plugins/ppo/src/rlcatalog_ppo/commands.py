@@ -19,7 +19,7 @@ from rlcatalog_cli import Modules, show_progress
 from rlcatalog_policy import read_manifest
 from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import import_modules, policy_of
-from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
+from rlcatalog_runs.evaluation import MOST_ENVS_AT_ONCE, play
 from rlcatalog_runs.folders import env_of, unwritten_spaces
 
 #: The zoo: exported policies `NAME.onnx`, each with a `NAME.json` that says how it was trained and
@@ -102,7 +102,7 @@ def evaluate(
     elif render:
         envs = make_window_env(make_env, env, mask_key)
     else:
-        envs = vector(make_env, min(episodes, SIDE_BY_SIDE), mask_key=mask_key)
+        envs = vector(make_env, min(episodes, MOST_ENVS_AT_ONCE), mask_key=mask_key)
     with closing(envs):
         policy = actor
         if actor is None:

@@ -83,10 +83,11 @@ class EnvMaker:
         """
         if self.num_passed is None:
             return vector(self, n, how=how, mask_key=self.mask_key)
+        # The environments exist already, so the config cannot say how to create them.
         self._check_key("env_config", self._config, expected={})
         self._check_key("vector", how, expected="sync")
         self._check_key("num_envs", n, expected=self.num_passed)
-        if not isinstance(self._env, VectorEnv):
+        if not isinstance(self._env, VectorEnv):  # a single environment
             return vector(self, 1, mask_key=self.mask_key)
         self._catalog.spaces_of(self._env, self._model)  # rejects environments that lack a wrapper
         return ExternalVectorEnv(self._env)
@@ -100,7 +101,7 @@ class EnvMaker:
                 f" Remove {key}, or {way}"
             )
 
-    def beside(self, env: AnyEnv | None = None) -> EnvMaker:
+    def for_evaluation(self, env: AnyEnv | None = None) -> EnvMaker:
         """Return a factory for separate environments, used for evaluations during training.
 
         Args:
@@ -111,12 +112,12 @@ class EnvMaker:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
         """
         training_env: Any = self._env
-        if self.num_passed is None and (env is None or env is training_env):
-            return self
+        was_passed = self.num_passed is not None
+        means_training_env = env is None or env is training_env
+        if means_training_env and not was_passed:
+            return self  # an id, a class or a function, of which each call makes a new environment
         make = _make_again(training_env) if env is None else env
-        is_same_env = self.num_passed is not None and (
-            read_attribute(make, "unwrapped") is training_env.unwrapped
-        )
+        is_same_env = was_passed and read_attribute(make, "unwrapped") is training_env.unwrapped
         if make is None or is_same_env:
             what, way = describe_env(training_env)
             raise ConfigError(
@@ -170,10 +171,10 @@ def _make_again(env: AnyEnv | None) -> Callable[[], Any] | None:
     spec = deepcopy(read_attribute(env, "spec"))
     if spec is None:
         return None
-    # Gymnasium records no arguments of wrappers that it cannot create again.
+    # For a wrapper that Gymnasium cannot create again, the spec has no arguments.
     if any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
         return None
-    spec.kwargs.pop("render_mode", None)
+    spec.kwargs.pop("render_mode", None)  # it may open a window
     return partial(gymnasium.make, spec)
 
 
@@ -233,7 +234,7 @@ def registered_id(folder: Path, env: str | None) -> str:
         raise ConfigError(
             f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env)."
         )
-    module, _, name = env.rpartition(":")
+    module, _, name = env.rpartition(":")  # an id may name the module that registers it
     if module and name not in gymnasium.registry:
         raise ConfigError(
             f"{folder}: its environment {name!r} was registered by the module {module!r}, which is"

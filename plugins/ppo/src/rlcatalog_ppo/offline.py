@@ -24,7 +24,7 @@ class Recorder:
         policy: The acting policy.
 
     Attributes:
-        number: Number of the next file. A run that resumes from a checkpoint overwrites later
+        next_number: Number of the next file. A run that resumes from a checkpoint overwrites later
             files.
     """
 
@@ -33,7 +33,7 @@ class Recorder:
         self.policy = policy
         with output_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        self.number = len(list(self.folder.glob("rollout-*.npz")))
+        self.next_number = len(list(self.folder.glob("rollout-*.npz")))
 
     def write(self, rollout: Rollout) -> None:
         """Write a rollout's rows, one environment after another."""
@@ -48,9 +48,9 @@ class Recorder:
             columns["action_mask"] = rollout.mask
         with output_errors(self.folder):
             np.savez_compressed(
-                self.folder / f"rollout-{self.number:05d}.npz", **rollout.rows(columns)
+                self.folder / f"rollout-{self.next_number:05d}.npz", **rollout.rows(columns)
             )
-        self.number += 1
+        self.next_number += 1
 
 
 class Reader:

@@ -23,7 +23,7 @@ from rlcatalog.plugins import install_hint
 from rlcatalog.spaces import read_attribute
 from rlcatalog_policy import write_file
 from rlcatalog_ppo.environments import vector
-from rlcatalog_runs.evaluation import SIDE_BY_SIDE
+from rlcatalog_runs.evaluation import MOST_ENVS_AT_ONCE
 
 #: Maximum number of episodes in a film.
 EPISODES = 5
@@ -122,6 +122,7 @@ class Film:
         if self._shape is None:
             self._begin(frame.shape)
         height, width, _ = frame.shape
+        # The encoder may need an even number of rows and columns, so repeat the last ones.
         missing_rows = self._round_up(height) - height
         missing_columns = self._round_up(width) - width
         if missing_rows or missing_columns:
@@ -181,11 +182,12 @@ def _video_frame(frame: _Frame, pixels: str) -> Any:
     from av import VideoFrame
     from PIL import Image
 
-    if pixels != "pal8":
+    if pixels != "pal8":  # only a GIF has a palette of 8 bits
         return VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
     image = Image.fromarray(frame).quantize(256, Image.Quantize.FASTOCTREE)
     colours = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)  # at most 256
-    palette = np.full((256, 4), 255, np.uint8)  # opaque, red, green, blue
+    # Four bytes for each colour: 255 for opaque, then red, green and blue.
+    palette = np.full((256, 4), 255, np.uint8)
     palette[: len(colours), 1:] = colours
     # PyAV declares an array, but for this pixel format it takes the indices with their palette.
     indices_and_palette: Any = (np.asarray(image), palette)
@@ -218,7 +220,7 @@ def make_film_envs(
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)
     num_filmed = min(episodes, EPISODES)
-    num_envs = min(SIDE_BY_SIDE, episodes // num_filmed)
+    num_envs = min(MOST_ENVS_AT_ONCE, episodes // num_filmed)
     return vector(
         lambda: make(None),
         num_envs,
@@ -243,8 +245,8 @@ def make_window_env(
     # An accelerated window loads Mesa's LLVM, which crashes the process if TensorFlow has loaded
     # another LLVM.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
-    # Raises an error if the environment has neither mode. Of an environment that only renders
-    # frames, Gymnasium shows them in a window.
+    # For the error if the environment has neither mode. With only the second one, Gymnasium itself
+    # shows the frames in a window.
     _read_metadata(make, name, modes=("human", "rgb_array"), option="--render")
     has_display = any(os.environ.get(variable) for variable in _DISPLAYS)
     if sys.platform.startswith("linux") and not has_display:

@@ -17,7 +17,7 @@ from rlcatalog_policy import EnvMasks, Frozen
 from rlcatalog_runs.seeds import SeedStream, derive_env_seeds
 
 #: Maximum number of environments that are stepped together.
-SIDE_BY_SIDE = 20
+MOST_ENVS_AT_ONCE = 20
 
 
 def play(
@@ -49,7 +49,7 @@ def play(
     """
     if isinstance(env, VectorEnv):
         return _play_side_by_side(policy, env, episodes, seed, explore, on_episode)
-    copies = [env] * min(episodes, SIDE_BY_SIDE)
+    copies = [env] * min(episodes, MOST_ENVS_AT_ONCE)
     envs = SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
     try:
         return _play_side_by_side(policy, envs, episodes, seed, explore, on_episode)
@@ -73,7 +73,7 @@ def _play_side_by_side(
     returns_in_progress = np.zeros(num_envs)
     stepper = policy.stepper(envs)
     masks = EnvMasks(policy.masks, envs)
-    # Gymnasium declares an integer only.
+    # Any, because Gymnasium accepts a list of seeds but declares an integer only.
     seeds: Any = derive_env_seeds(seed, SeedStream.EVALUATION, envs)
     obs, infos = envs.reset(seed=seeds)
     masks.begin(infos)
