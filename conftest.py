@@ -62,7 +62,7 @@ def _tables_as_before(monkeypatch):
     """
     for table in (FrameworkSpec.table, ActionCodecSpec.table):
         monkeypatch.setattr(table, "_specs", table.specs)
-    monkeypatch.setattr(ops, "_OF_CLASS", {**ops._OF_CLASS})
+    monkeypatch.setattr(ops, "_OPS_BY_CLASS", {**ops._OPS_BY_CLASS})
 
 
 @pytest.fixture

@@ -384,7 +384,7 @@ class JointDistribution(ActionDistribution):
         entropies = []
         for part in layout.parts:
             # A part's sample is in the form that its `logp` accepts: nothing to convert.
-            entropy, _ = entropy_of(dists[part], flat=lambda sample: sample)
+            entropy, _ = entropy_of(dists[part], to_stored_form=lambda sample: sample)
             entropies.append(entropy)
         estimate = ops.total(entropies)
         for i, part in enumerate(layout.parts[:-1]):

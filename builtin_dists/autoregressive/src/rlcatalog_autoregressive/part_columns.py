@@ -310,7 +310,7 @@ def _draw_function(dist: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     if hasattr(cls, "draw"):
         if options:
             return partial(cls.draw, **options)
-        return cls.draw
+        return cls.draw  # type: ignore[no-any-return]
 
     def draw(inputs: Tensor, model: ModelV2 | None) -> Any:
         return dist(inputs, model).sample()

@@ -189,7 +189,7 @@ class AutoregressiveDistribution(JointDistribution):
             is_free = flatten_rows(tf.stack([params < largest_logit, is_free], axis=2))
         # Otherwise, logits belong to combinations of choices, while a mask has a column for each
         # value of each choice.
-        has_logit_per_column = part.is_bits or part.masks.single
+        has_logit_per_column = part.is_bits or part.masks.has_single_choice
         if has_logit_per_column:
             mask = mask & is_free
         choices = [tf.reduce_any(columns, axis=1) for _, columns in part.masks.by_choice(mask)]

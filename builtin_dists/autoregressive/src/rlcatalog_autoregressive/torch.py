@@ -214,7 +214,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
             is_free = torch.stack([params < largest_logit, is_free], dim=2).flatten(1)
         # Otherwise, logits belong to combinations of choices, while a mask has a column for each
         # value of each choice.
-        has_logit_per_column = part.is_bits or part.masks.single
+        has_logit_per_column = part.is_bits or part.masks.has_single_choice
         if has_logit_per_column:
             mask = mask & is_free
         choices = [columns.any(dim=1) for _, columns in part.masks.by_choice(mask)]
