@@ -70,7 +70,7 @@ def test_pickled_spec_contains_the_catalog(catalog, monkeypatch):
     module_spec = spec(FOUR_NUMBERS, TWO_CHOICES, {"custom_model": "twelve"}, catalog=catalog)
     pickled = cloudpickle.dumps(module_spec)  # as Ray sends it to workers
     # Another process has none of the catalogs of this one.
-    monkeypatch.setattr(pickling, "_KNOWN", {})
+    monkeypatch.setattr(pickling, "_CATALOGS", {})
 
     module = cloudpickle.loads(pickled).build()
 

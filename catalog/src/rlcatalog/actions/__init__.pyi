@@ -5,7 +5,13 @@ from .bounds import (
     is_scaled as is_scaled,
     read_bounds as read_bounds,
 )
-from .codec import ActionCodec as ActionCodec, action_codec as action_codec, first_row as first_row
+from .codec import (
+    ActionCodec as ActionCodec,
+    Actions as Actions,
+    Mask as Mask,
+    action_codec as action_codec,
+    first_row as first_row,
+)
 from .distribution import (
     ActionDistribution as ActionDistribution,
     BoundDistribution as BoundDistribution,
@@ -18,6 +24,7 @@ from .distribution import (
 from .masks import (
     NOT_GIVEN as NOT_GIVEN,
     ActionMasks as ActionMasks,
+    NotGiven as NotGiven,
     info_mask as info_mask,
     mask_key as mask_key,
     mask_method as mask_method,

@@ -9,11 +9,10 @@ graph's parameters and action.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionCodec
+from rlcatalog.actions import ActionCodec, Actions
 from rlcatalog.frameworks import Array
 from rlcatalog_policy import Policy
 
@@ -62,7 +61,7 @@ def disagreement(
     return ""
 
 
-def action_disagreement(policy: Policy, expected: Any, actual: Any) -> str:
+def action_disagreement(policy: Policy, expected: Actions, actual: Actions) -> str:
     """Describe how a graph's environment actions differ from the policy's actions; see
     `disagreement`.
     """

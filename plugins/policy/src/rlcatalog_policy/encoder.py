@@ -5,12 +5,12 @@ model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 
-from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks
+from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks, Mask, NotGiven
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
@@ -18,11 +18,6 @@ from rlcatalog.frameworks import Tensor, ops_of
 from rlcatalog.internals import make_filter
 from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
-
-if TYPE_CHECKING:
-    # Names of the kernel that only annotations need.
-    from rlcatalog.actions.codec import Mask
-    from rlcatalog.actions.masks import NotGiven
 
 #: Observations, actions or masks of several environments: a batch, in the form that a vector
 #: environment uses for the space, or a list of single ones.

@@ -30,7 +30,6 @@ def convert_to_torch_tensor(x: Any, device: Device = None, pin_memory: bool = Fa
         device: Device of the tensors.
         pin_memory: Whether to pin the tensors' memory if there is a GPU.
     """
-
     pins = pin_memory and torch.cuda.is_available()
 
     def convert(leaf: Any) -> Any:

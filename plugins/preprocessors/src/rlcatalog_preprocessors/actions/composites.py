@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import TupleActions
-from rlcatalog.actions import ActionCodec
-from rlcatalog.frameworks import TensorTree
+from rlcatalog.actions import ActionCodec, Actions, Mask
+from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_preprocessors.actions.kinds import Actions, Array, DiscreteCodec, Mask
+from rlcatalog_preprocessors.actions.kinds import DiscreteCodec
 from rlcatalog_preprocessors.actions.lowering import LoweredComposite
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlcatalog import SpaceInfo, one_hot
-from rlcatalog.actions import ActionCodec, LoweredActions, is_scaled
+from rlcatalog.actions import ActionCodec, Actions, LoweredActions, Mask, is_scaled
 from rlcatalog.errors import shown
+from rlcatalog.frameworks import Array
 from rlcatalog_preprocessors.actions import lowering
-
-Array = np.ndarray[Any, Any]
-#: A batch of the environment's actions, as `ActionCodec.invert` takes it.
-Actions: TypeAlias = "Array | Mapping[str, Actions] | tuple[Actions, ...]"
-#: A batch of masks in Gymnasium's format; None allows everything.
-Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | None"
 
 _INT64_MAX = np.iinfo(np.int64).max
 
