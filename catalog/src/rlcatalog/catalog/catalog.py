@@ -88,10 +88,11 @@ class Catalog:
         from_environment = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         distributions = (*prefer, *from_environment)
         self.prefer = tuple(normalize(text) for text in distributions if text.strip())
+        #: Unique: by it, unpickling in another process finds the catalog if it is already there.
         self._name = os.urandom(16).hex() if name is None else name
         #: Lock for changes. Lookups do not wait for it.
         self._change_lock = threading.RLock()
-        self._loader = PluginLoader(self.environ, default_of)
+        self._loader = PluginLoader(self.environ, default_of=default_of)
         #: Replaced at each change.
         self._lookup = self._look_in(self._loader.load(self.entry_points))
 
@@ -159,14 +160,14 @@ class Catalog:
         with self._change_lock:
             if self._own_entry_points is None:
                 importlib.invalidate_caches()  # to find packages that were installed since then
-                scan.cache_clear()
-            old = self.registry
+                scan.cache_clear()  # `scan` reads the entry points of the installed packages
+            old_registry = self.registry
             registry = self._loader.load(self.entry_points)
-            for part in old:
-                if part.in_process:
-                    registry = _with_registered(registry, part, old)
+            for part in old_registry:
+                if part.in_process:  # registered by the program, so no plugin brings it again
+                    registry = _with_registered(registry, part, old_registry)
             self._lookup = self._look_in(registry)
-        old_plugins = {_identity(record) for record in old.records}
+        old_plugins = {_identity(record) for record in old_registry.records}
         return [record for record in registry.records if _identity(record) not in old_plugins]
 
     def register(self, part: Part | Declaration, *, config: type | None = None) -> None:

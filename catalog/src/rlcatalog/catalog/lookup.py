@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rlcatalog.actions import mask_key
 from rlcatalog.actions.masks import mask_steps, unused_masks
-from rlcatalog.catalog.lookup_warnings import warn_of
+from rlcatalog.catalog.lookup_warnings import warn_of_problems
 from rlcatalog.catalog.memory import Config, Memory
 from rlcatalog.catalog.model_building import build_model
 from rlcatalog.choice import Pins, Resolution, model_stages
@@ -42,7 +42,7 @@ class Query(NamedTuple):
         action_space: The environment's action space.
         config: The model config.
         framework: `"torch"` or `"tf"`, or None for the default; see `Catalog.resolve`.
-        pins: The choices of an earlier lookup, which this lookup repeats.
+        pins: The parts that a saved policy chose, which this lookup repeats; None chooses anew.
         defaults: An engine's defaults for keys that the config does not set.
     """
 
@@ -97,16 +97,18 @@ class Lookup:
     def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
         """Return the config keys that a part reads; see `Catalog.config_keys`."""
         if framework is not None:
+            # Another package's code for this framework may read other keys.
             for extension in part.extensions.get(framework, ()):
                 if extension.declaration.reads:
                     return list(extension.declaration.reads)
         keys: list[str] = []
         struct = self.registry.config_struct_of(part)
         if struct is not None:
-            names = self.registry.key_names.get(struct, {})
-            keys += [names.get(key.name, key.name) for key in keys_of(struct)]
+            # Only the keys that several packages have need a longer name than their field's.
+            long_names = self.registry.key_names.get(struct, {})
+            keys += [long_names.get(key.name, key.name) for key in keys_of(struct)]
         keys += part.declaration.named_keys
-        return list(dict.fromkeys(keys))
+        return list(dict.fromkeys(keys))  # each key once
 
     # --- a whole pipeline, remembered -------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class Lookup:
         if recalled is not None:
             return recalled
         answer = call_with_fewer_defaults(self._answer, query)
-        self._finish(answer)
+        self._warn_and_remember(answer)
         return answer.resolution
 
     def build(self, create: Callable[[Resolution], T], query: Query) -> T:
@@ -129,16 +131,16 @@ class Lookup:
             return Creation(answer, create(answer.resolution))
 
         creation = call_with_fewer_defaults(answer_and_create, query)
-        self._finish(creation.answer)
+        self._warn_and_remember(creation.answer)
         return creation.created
 
     def explain(self, query: Query) -> Resolution:
         """Return the resolution to explain, without a warning."""
         return self._memory.recall_or_find(
-            ("explanation", query.framework),
-            (query.obs_space, query.action_space),
-            _config_to_remember(query),
-            lambda: self.choose(query),
+            what=("explanation", query.framework),
+            spaces=(query.obs_space, query.action_space),
+            config=_config_to_remember(query),
+            find=lambda: self.choose(query),
         )
 
     def _answer(self, query: Query) -> Answer:
@@ -151,29 +153,29 @@ class Lookup:
     def _recall(self, query: Query) -> Resolution | None:
         """Return the resolution of an earlier query like this one, or None."""
         if query.pins is not None:
-            return None  # what repeats an earlier choice is not remembered
+            return None  # the memory does not compare pins
         resolution: Resolution | None = self._memory.recall(
-            ("resolution", query.framework),
-            (query.obs_space, query.action_space),
-            _config_to_remember(query),
+            what=("resolution", query.framework),
+            spaces=(query.obs_space, query.action_space),
+            config=_config_to_remember(query),
         )
         return resolution
 
-    def _finish(self, answer: Answer) -> None:
+    def _warn_and_remember(self, answer: Answer) -> None:
         """Warn of a new resolution and remember it.
 
-        This comes after the resolution has served, because the error of one that fails says itself
-        what to do.
+        This comes last: if building from the resolution raises an error, the error says what to do,
+        and needs no warning before it.
         """
         query = answer.query
         if answer.is_recalled or query.pins is not None:
-            return
-        warn_of(answer.resolution, list(self.registry), self.config_keys)
+            return  # this choice was made, and warned of, before
+        warn_of_problems(answer.resolution, list(self.registry), self.config_keys)
         self._memory.remember(
-            ("resolution", query.framework),
-            (query.obs_space, query.action_space),
-            _config_to_remember(query),
-            answer.resolution,
+            what=("resolution", query.framework),
+            spaces=(query.obs_space, query.action_space),
+            config=_config_to_remember(query),
+            result=answer.resolution,
         )
 
     # --- a whole pipeline, chosen -----------------------------------------------------------------
@@ -259,12 +261,20 @@ class Lookup:
         pins: Pins | None = None,
         chosen: Mapping[str, Part | None] | None = None,
     ) -> Preprocessor:
-        """Create the preprocessor for a space; see `Catalog.preprocessor_for`."""
+        """Create the preprocessor for a space; see `Catalog.preprocessor_for`.
+
+        Args:
+            space: The space, or what is known of it.
+            config: The model config.
+            check: How often observations are checked; None asks the config.
+            pins: The preprocessors that a saved policy chose, which this lookup repeats.
+            chosen: Path of a space → the preprocessor that is already chosen for it.
+        """
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
         options: dict[str, Any] = {}
         if config is not None:
             options = plain_values(config)  # a copy, because a preprocessor may change its options
-        # RLlib's preprocessors look here.
+        # A preprocessor in RLlib's form reads its options under this name.
         options["custom_options"] = options.get("custom_model_config", {})
         if check is None:
             check = options.get("check_observations", "first")
@@ -274,7 +284,7 @@ class Lookup:
         if part is None:
             request = Request(info, config=ReadOnlyConfig(options))
             part = self.slots.preprocessor(request, pins).part
-        assert part is not None  # this slot is never empty
+        assert part is not None  # `slots.preprocessor` raises an error instead
         find_child = partial(self.preprocessor, check="never", pins=pins, chosen=chosen)
         preprocessor = create_preprocessor(part, info, options, check, find_child)
         preprocessor.made_by = self.catalog
@@ -291,10 +301,10 @@ class Lookup:
         `Catalog.action_dist`.
         """
         return self._memory.recall_or_find(
-            ("action_dist", framework),
-            (action_space,),
-            (config, dist_type),
-            lambda: self._choose_dist(action_space, config, dist_type, framework),
+            what=("action_dist", framework),
+            spaces=(action_space,),
+            config=(config, dist_type),
+            find=lambda: self._choose_dist(action_space, config, dist_type, framework),
         )
 
     def _choose_dist(
@@ -304,14 +314,16 @@ class Lookup:
         dist_type: str | type | None,
         framework: str | None,
     ) -> tuple[Any, int]:
+        """Return what `action_dist` returns, by a new lookup."""
         values = self.schema.parse(config)
         names = named_dists(self.slots, values["custom_action_dist"], dist_type)
         custom_model = None
         if framework is None:
-            # A custom model decides, too, because it computes the inputs.
+            # A custom model computes the distribution's inputs, so it has the same framework.
             custom_model = self.slots.named("model", values["custom_model"])
         framework = framework_for(framework, *names.values(), custom_model)
         action = SpaceInfo.read(action_space, "action")
+        # A request needs an observation, but distributions see only the action space.
         request = Request(action, action, values.read_only(), framework)
         plan = plan_dists(self.slots, request, names)
         return plan.load(framework, values.read_only()), plan.size
@@ -331,10 +343,10 @@ class Lookup:
     ) -> ModelV2:
         """Build a model for encoded observations; see `Catalog.model_v2`."""
         plan = self._memory.recall_or_find(
-            ("model", framework, num_outputs),
-            (obs_space, action_space),
-            (config, default_model),
-            lambda: self._plan_model(
+            what=("model", framework, num_outputs),
+            spaces=(obs_space, action_space),
+            config=(config, default_model),
+            find=lambda: self._plan_model(
                 obs_space, action_space, num_outputs, config, framework, default_model
             ),
         )
@@ -361,8 +373,11 @@ class Lookup:
         framework: str | None,
         default_model: type | None,
     ) -> _ModelPlan:
+        """Choose the parts of a model for `model_v2`."""
         parsed = self.schema.parse(config)
         parsed.catalog = self.catalog
+        # The default model is chosen like a custom model, but it is built from `parsed`, so that it
+        # does not get the `custom_model_config`.
         values = FlatConfig(parsed)
         if not values["custom_model"]:
             values["custom_model"] = default_model
@@ -387,11 +402,11 @@ class Lookup:
             catalog=self.catalog,
             mask_key=mask_key(original, action, values["action_mask_key"]),
         )
-        model = self.slots.model(request, custom_model, pins=None)
+        model = self.slots.model(request, custom_model)
         # Raises an error where config and shapes contradict each other.
         model_stages(model.parts.values(), request, num_outputs, model.unclaimed)
         action_dist = None
-        if model.parts["head"] is not None:
+        if model.parts["head"] is not None:  # a head is built with the action distribution
             action_dist, _ = self.action_dist(
                 action_space, config, dist_type=None, framework=framework
             )
@@ -445,10 +460,11 @@ def find_mask(
         unused = unused_masks(obs, action, config["action_mask_key"])
         return MaskPlace(key=None, steps=(), rest_of_obs=obs, unused=unused)
     steps = mask_steps(obs, key)
-    has_own_model = custom_model is not None and not custom_model.is_plain
-    if has_own_model or config["custom_preprocessor"] is not None:
-        return MaskPlace(key, steps, rest_of_obs=obs, unused=())
-    return MaskPlace(key, steps, rest_of_obs=obs.without(*steps), unused=())
+    users_code_sees_mask = config["custom_preprocessor"] is not None
+    if custom_model is not None and not custom_model.is_plain:
+        users_code_sees_mask = True
+    rest_of_obs = obs if users_code_sees_mask else obs.without(*steps)
+    return MaskPlace(key, steps, rest_of_obs, unused=())
 
 
 def framework_for(framework: str | None, *named: Part | None) -> str:
@@ -458,7 +474,7 @@ def framework_for(framework: str | None, *named: Part | None) -> str:
     for part in named:
         if part is None or not part.in_process:
             continue
-        if len(part.frameworks) == 1:
+        if len(part.frameworks) == 1:  # a class for several frameworks decides nothing
             return part.frameworks[0]
     return default_framework()
 

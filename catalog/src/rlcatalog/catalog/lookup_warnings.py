@@ -24,7 +24,7 @@ ONE_HOT_KINDS = ("discrete", "multi_discrete", "text")
 MOST_ONE_HOTS = 10_000
 
 
-def warn_of(
+def warn_of_problems(
     resolution: Resolution,
     parts: Sequence[Part],
     keys_of: Callable[[Part], list[str]],
@@ -47,7 +47,8 @@ def warn_of(
         if not layout.is_certain:
             _warn_of_layout(path, layout)
     for leaf in resolution.preprocessor.leaves():
-        if leaf.kind in ONE_HOT_KINDS and leaf.stop - leaf.start > MOST_ONE_HOTS:
+        num_inputs = leaf.stop - leaf.start
+        if leaf.kind in ONE_HOT_KINDS and num_inputs > MOST_ONE_HOTS:
             _warn_of_one_hots(leaf)
     if resolution.unused_masks:
         _warn_of_unused_masks(resolution)
@@ -76,7 +77,7 @@ def _warn_of_unread_keys(resolution: Resolution, readers: dict[str, list[str]]) 
 
 
 def _warn_of_layout(path: str, layout: ImageLayout) -> None:
-    other = ImageLayout(layout.has_frames, not layout.channels_first)
+    other = ImageLayout(layout.has_frames, channels_first=not layout.channels_first)
     key = "hwc"
     other_key = "chw"
     if layout.channels_first:
@@ -91,10 +92,10 @@ def _warn_of_layout(path: str, layout: ImageLayout) -> None:
 
 
 def _warn_of_one_hots(leaf: Leaf) -> None:
-    count = leaf.stop - leaf.start
+    num_inputs = leaf.stop - leaf.start
     warn_caller(
-        f"{leaf.path} becomes {count:,} one-hot inputs, so that a dense layer of 256 units"
-        f" has {256 * count:,} weights for it. Set _disable_preprocessor_api=True to pass"
+        f"{leaf.path} becomes {num_inputs:,} one-hot inputs, so that a dense layer of 256 units"
+        f" has {256 * num_inputs:,} weights for it. Set _disable_preprocessor_api=True to pass"
         " its integers to a custom model that embeds them (for a Text,"
         " text_encoding='index'), or map them to fewer in an environment wrapper.",
         OneHotWarning,
@@ -102,7 +103,8 @@ def _warn_of_one_hots(leaf: Leaf) -> None:
 
 
 def _warn_of_unused_masks(resolution: Resolution) -> None:
-    if ActionMasks(resolution.action).size:
+    num_maskable_values = ActionMasks(resolution.action).size
+    if num_maskable_values:
         key = resolution.config["action_mask_key"]
         advice = f"If it is one, set its path in the model config: action_mask_key='part.{key}'."
     else:

@@ -44,11 +44,10 @@ class Memory:
             config: The config, compared by values and types.
         """
         for entry in self._entries:
-            if (
-                entry.what == what
-                and all(map(is_, entry.spaces, spaces))
-                and same(entry.config, config)
-            ):
+            if entry.what != what:
+                continue
+            has_same_spaces = all(map(is_, entry.spaces, spaces))
+            if has_same_spaces and same(entry.config, config):
                 return entry.result
         return None
 
@@ -56,7 +55,8 @@ class Memory:
         self, what: Hashable, spaces: tuple[Space, ...], config: Config, result: Any
     ) -> None:
         """Keep the result of a lookup; see `recall`."""
-        entry = _Entry(what, spaces, plain(config, alike=True), result)
+        copy = plain(config, alike=True)  # in a form that `same` can compare
+        entry = _Entry(what, spaces, copy, result)
         self._entries = (entry, *self._entries[: SIZE - 1])
 
     def recall_or_find(

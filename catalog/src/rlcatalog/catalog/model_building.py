@@ -62,7 +62,7 @@ def build_model(
         if slot == "trunk" and kwargs is not None:
             arguments |= kwargs
         if slot == named_slot:
-            arguments |= config.fresh()["custom_model_config"]
+            arguments |= config.fresh()["custom_model_config"]  # a copy, which the model may change
         cls = _load_model_class(part, framework)
         parts.append(ModelPart(cls, slot, arguments, part))
 
@@ -71,7 +71,8 @@ def build_model(
     def config_for_a_part() -> FlatConfig:
         values = config.fresh()
         if trunk is not None and trunk.is_plain:
-            # An instance in the config would be found among its model's weights.
+            # A plain module may be an instance. A model keeps its config as an attribute, and the
+            # framework would find the instance there and count its weights a second time.
             values["custom_model"] = trunk.name
         return values
 

@@ -50,9 +50,9 @@ def restore_catalog(*fields: Any) -> Any:
                 state.entry_points, environ=state.environ, prefer=state.prefer, name=state.name
             )
             remember_catalog(state.name, catalog)
-        present = {(part.kind, part.name) for part in catalog.parts() if part.in_process}
-        # A later pickle of a catalog may have more parts than an earlier one.
-        for part, struct in state.registered:
-            if (part.kind, part.name) not in present:
-                catalog.register(part, config=struct)
+        own_parts = {(part.kind, part.name) for part in catalog.parts() if part.in_process}
+        # A catalog that is already here may lack parts that were registered before this pickle.
+        for part, config_struct in state.registered:
+            if (part.kind, part.name) not in own_parts:
+                catalog.register(part, config=config_struct)
     return catalog

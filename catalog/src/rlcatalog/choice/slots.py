@@ -77,11 +77,10 @@ class Slots:
         #: Classes of a space → the preprocessors that can fit it.
         self._codecs: dict[tuple[str, ...], list[Part]] = {}
         #: Installed distributions that failed to load. Other plugins do not replace their parts.
-        self._failed = {
-            record.distribution
-            for record in registry.records
-            if record.status in ("failed", "incompatible")
-        }
+        self._failed: set[str] = set()
+        for record in registry.records:
+            if record.status in ("failed", "incompatible"):
+                self._failed.add(record.distribution)
 
     # --- parts by name ----------------------------------------------------------------------------
 
@@ -114,7 +113,13 @@ class Slots:
                 wrappers.append(part)
         return wrappers
 
-    def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
+    def preprocessor(self, request: Request, pins: Pins | None = None) -> Choice:
+        """Choose the preprocessor for an observation, or for a space inside it.
+
+        Args:
+            request: The request, whose `obs` is the space.
+            pins: The choices of an earlier lookup, which this lookup repeats.
+        """
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
             return self.repeat("preprocessor", pins.preprocessors[info.path])
@@ -138,7 +143,7 @@ class Slots:
         for leaf in info.walk():
             if leaf is not info and not leaf.children:
                 # Raises an error if this leaf is the cause.
-                self.preprocessor(request.replace(obs=leaf), pins=None)
+                self.preprocessor(request.replace(obs=leaf))
         self._refuse_missing("preprocessor", request)
         installed = [part.name for part in self.registry.active("preprocessor")]
         return UnsupportedSpaceError(
@@ -159,7 +164,8 @@ class Slots:
         hint = f" Its kind is {info.kind!r}"
         for codec in self.registry.active("preprocessor"):
             for kind in codec.declaration.kinds:
-                if kind.rpartition(".")[2] == name:
+                _, _, kind_name = kind.rpartition(".")
+                if kind_name == name:
                     hint += f"; {codec.name} is for {kind!r}"
         return f"{hint}."
 
@@ -175,7 +181,8 @@ class Slots:
             self._codecs[info.classes] = codecs
         return codecs
 
-    def filter(self, request: Request, pins: Pins | None) -> Choice:
+    def filter(self, request: Request, pins: Pins | None = None) -> Choice:
+        """Choose the observation filter; `pins` are the choices of an earlier lookup to repeat."""
         if pins is not None and "filter" in pins.parts:
             return self.repeat("filter", pins.parts["filter"])
         name = request.config["observation_filter"]
@@ -199,7 +206,9 @@ class Slots:
             )
         return choice
 
-    def model(self, request: Request, custom: Part | None, pins: Pins | None) -> ModelChoices:
+    def model(
+        self, request: Request, custom: Part | None, pins: Pins | None = None
+    ) -> ModelChoices:
         """Choose the model's parts: first the head, which may leave only part of the
         observation to the others.
 
@@ -225,8 +234,9 @@ class Slots:
     def _model_part(
         self, slot: str, request: Request, custom: Part | None, pins: Pins | None
     ) -> Choice:
+        """Choose the part of one of the model's slots; see `model`."""
         if pins is not None and slot in pins.parts:
-            # Regardless of what the config's name means now.
+            # The saved policy's part, even if the config's name now means another one.
             return self.repeat(slot, pins.parts[slot])
         named = None
         if custom is not None and custom.slot == slot:
@@ -270,12 +280,13 @@ class Slots:
         owners = []
         if slot in MODEL_SLOTS:
             what = f"the {slot}"
-            if info.path != "obs":
+            if info.path != "obs":  # a part of the observation
                 what = f"{info.path}: the {slot}"
             # The index lists models by the rank of their input, and under "composite" the models
             # for structured observations.
             if request.encoded_shape is not None:
-                owners.append(public_index.provider_of(slot, str(len(request.encoded_shape))))
+                rank = len(request.encoded_shape)
+            owners.append(public_index.provider_of(slot, str(rank)))
             if info.is_composite:
                 owners.append(public_index.provider_of(slot, "composite"))
         else:
@@ -284,7 +295,7 @@ class Slots:
             owners.append(public_index.provider_of(entry.kind, info.kind))
         for owner in owners:
             if among is None or owner in among:
-                self.registry.explain_missing(what, owner)
+                self.registry.explain_missing(what, owner)  # raises an error if it is not loaded
 
 
 def _can_fit_child(codec: Part, child: SpaceInfo) -> bool:
@@ -304,6 +315,8 @@ def unclaimed_by(head: Part | None, request: Request) -> TrunkObservation | None
     if head is None or not head.declaration.has("claims"):
         return None
     claimed = head.ask("claims", request, returns=_claimed_keys)
+    # Even a head without claims changes an observation of one entry and a mask: the trunk then
+    # sees the entry without the Dict around it.
     if not claimed and not _has_one_entry_beside_mask(request):
         return None
     if request.preprocessor is None:

@@ -33,19 +33,20 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
     kind = type(value)
     if kind in _ATOMS:
         return value
+    # The commonest container, a list of numbers or texts, needs no `_Copier`.
     if kind is list and len(value) < MOST_ENTRIES and _ATOMS.issuperset(map(type, value)):
         return value.copy()
     # A custom mapping or sequence can raise.
     with raised_as(lambda why: ConfigError(f"{what}: it cannot be read: {why}."), CatalogError):
-        return _Copier(what, alike).copy(value, level=0)
+        return _Copier(what, keep_types=alike).copy(value, level=0)
 
 
 class _Copier:
     """Copies one config value, and counts its entries; see `plain`."""
 
-    def __init__(self, what: str, alike: bool) -> None:
+    def __init__(self, what: str, keep_types: bool) -> None:
         self._what = what
-        self._alike = alike
+        self._keep_types = keep_types
         self._entries_left = MOST_ENTRIES
 
     def copy(self, value: Any, level: int) -> Any:
@@ -59,14 +60,15 @@ class _Copier:
             return set(self._entries(value, level))
         if isinstance(value, list | tuple):
             items = [self.copy(item, level + 1) for item in self._entries(value, level)]
-            return tuple(items) if self._alike and type(value) is tuple else items
+            stays_tuple = self._keep_types and type(value) is tuple
+            return tuple(items) if stays_tuple else items
         # Arrays and scalars; NumPy's other objects, such as generators, stay as they are.
         if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
             return self._copy_of_numpy(value, level)
         return value
 
     def _copy_of_numpy(self, value: Any, level: int) -> Any:
-        if self._alike:
+        if self._keep_types:
             return value.copy()
         values = value.tolist()
         if isinstance(values, list) and value.dtype.hasobject:
@@ -101,7 +103,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
         if kind in _ATOMS:
             copies[key] = value
         elif kind in _CONTAINERS and not value:
-            copies[key] = kind()  # most containers of a config are empty: `plain` takes longer
+            copies[key] = kind()  # faster than `plain`; most containers in a config are empty
         else:
             copies[key] = plain(value)
     return copies
