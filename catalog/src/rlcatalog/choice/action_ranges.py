@@ -46,10 +46,11 @@ def action_ranges(dists: DistPlan, config: Mapping[str, Any]) -> Iterator[Action
     for node in dists.walk():
         info = node.info
         is_float_box = info.kind == "box" and not info.is_integer_box
-        if node.children or not is_float_box or not _draws_raw_values(node.part):
+        wraps_another = bool(node.children)  # the inner distribution comes later in the walk
+        if wraps_another or not is_float_box or not _draws_raw_values(node.part):
             continue
         problems = [*_ignored_bounds(info, rule), *_unreached_bounds(node, config)]
-        yield ActionRange(info.path, _mapping(info, rule), tuple(problems))
+        yield ActionRange(info.path, _describe_mapping(info, rule), tuple(problems))
 
 
 def _draws_raw_values(part: Part) -> bool:
@@ -65,8 +66,9 @@ def _draws_raw_values(part: Part) -> bool:
     return "action_bounds" in part.declaration.reads
 
 
-def _mapping(info: SpaceInfo, rule: str) -> str:
-    scaled = is_scaled(info.low, info.high, rule)
+def _describe_mapping(info: SpaceInfo, rule: str) -> str:
+    """Return what becomes of raw values in a Box, by the rule that `action_bounds` names."""
+    scaled = is_scaled(info.low, info.high, rule)  # a boolean for each value of the Box
     if scaled.all():
         return "scaled from [-1, 1] to the bounds"
     if scaled.any():
@@ -104,12 +106,13 @@ def _unreached_bounds(node: DistPlan, config: Mapping[str, Any]) -> Iterator[str
         return
     rule = config["action_bounds"]
     codec = _codec(info, rule)
-    if codec is None:
+    if codec is None:  # its package is missing, which an error says later
         return
     std = part.ask("initial_std", info, config, returns=_positive)
     start = f"{part.name} begins with mean 0 and standard deviation {std:.3g}"
     shape = info.shape or ()
-    outside = inside_shares(codec, std).reshape(shape) < LEAST_SHARE
+    inside = inside_shares(codec, std).reshape(shape)  # a share for each value
+    outside = inside < LEAST_SHARE
     if outside.any():
         advice = _way_out(info, rule, outside)
         yield (
@@ -117,12 +120,14 @@ def _unreached_bounds(node: DistPlan, config: Mapping[str, Any]) -> Iterator[str
             f" {advice}"
         )
     covered = covered_shares(codec, std).reshape(shape)
-    narrow = (covered < LEAST_SHARE) & ~outside & ~_count_as_infinite(info, rule)
-    if narrow.any():
-        percent = 100 * covered[narrow][0]
-        advice = _way_out(info, rule, narrow)
+    hardly_covered = (covered < LEAST_SHARE) & ~outside & ~_count_as_infinite(info, rule)
+    if hardly_covered.any():
+        first_share = covered[hardly_covered][0]
+        percent = 100 * first_share
+        advice = _way_out(info, rule, hardly_covered)
         yield (
-            f"{_first_bounds(info, narrow)}: {start}, so it covers {percent:.2g} % of it. {advice}"
+            f"{_first_bounds(info, hardly_covered)}: {start}, so it covers {percent:.2g} % of it."
+            f" {advice}"
         )
 
 
@@ -138,7 +143,8 @@ def _way_out(info: SpaceInfo, rule: str, unreached: Array) -> str:
 
 def _first_bounds(info: SpaceInfo, chosen: Array) -> str:
     """Return the path and the bounds of the first chosen value, and the number of the others."""
-    index = tuple(int(number) for number in np.argwhere(chosen)[0])
+    first_index = np.argwhere(chosen)[0]
+    index = tuple(int(number) for number in first_index)
     path = info.path
     if chosen.size > 1:
         path += f"[{', '.join(map(str, index))}]"

@@ -62,7 +62,8 @@ class DistPlan:
         """
         children = [(child.load(framework, config), child.size) for child in self.children]
         cls = self.part.load(framework)
-        # A plugin's class; one of the running program has been checked before.
+        # Every action distribution has this method. A class of the running program was checked when
+        # it was registered.
         if not hasattr(cls, "logp") and not self.part.in_process:
             raise self.part.fault(
                 f"its target must be a subclass of ActionDistribution, found {shown(cls)}."
@@ -95,7 +96,7 @@ def named_dists(
         custom: `custom_action_dist`: a name, a class, a dict from path to name or class, or None.
         dist_type: A name or class to use if `custom` is None.
     """
-    names: dict[str | None, Any] = {None: dist_type}
+    names: dict[str | None, Any] = {None: dist_type}  # None: wherever the distribution fits
     if isinstance(custom, Mapping):
         for key in custom:
             names[key] = custom[key]
@@ -129,7 +130,7 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
     if pins is not None:
         repeated = pins.action_dists
     plan = _Planner(slots, names, repeated).plan(request)
-    if not repeated:
+    if not repeated:  # a saved policy's distributions count, whatever the names mean now
         _check_names(names, plan, request.config)
     if request.config.get("free_log_std"):
         _check_free_log_std(slots, plan)
@@ -151,7 +152,12 @@ class _Planner:
         self._repeated = repeated
 
     def plan(self, request: Request, outer: Part | None = None) -> DistPlan:
-        """Plan a node; `outer` is the distribution that wraps the one to choose."""
+        """Plan the node that is the request's action space.
+
+        Args:
+            request: The request.
+            outer: The distribution that wraps the one to choose, if there is one.
+        """
         info = request.space_for("action_dist")
         place = info.path
         if outer is not None:
@@ -160,11 +166,11 @@ class _Planner:
         part = choice.part
         assert part is not None  # this slot is never empty
         spec = _spec(part)
-        if spec.wraps_default:
+        if spec.wraps_default:  # it wraps the distribution that would be chosen without it
             inner = self.plan(request, outer=part)
             size = _size(part, info, request.config, inner.size)
             return DistPlan(info, choice, size, children=(inner,), place=place)
-        if not spec.composite:
+        if not spec.composite:  # it does not join the distributions for the space's entries
             size = _size(part, info, request.config)
             return DistPlan(info, choice, size, place=place)
         children = [self.plan(request.replace(action=child)) for child in info.children]
@@ -195,21 +201,21 @@ def _name_at(
     at_path = names.get(info.path)
     if at_path is not None and at_path is not outer:
         return at_path
-    anywhere = names.get(None)
-    if anywhere is None or anywhere is outer:
+    for_any_path = names.get(None)
+    if for_any_path is None or for_any_path is outer:
         return None
     is_whole_space = info.path == "action"
     if info.children and not is_whole_space:
         return None
-    if _spec(anywhere).wraps_default:
-        return anywhere if is_whole_space else None
-    if _spec(anywhere).composite:
-        return anywhere if info.is_composite else None
+    if _spec(for_any_path).wraps_default:
+        return for_any_path if is_whole_space else None
+    if _spec(for_any_path).composite:  # it joins the distributions for a Tuple or Dict
+        return for_any_path if info.is_composite else None
     try:
-        _size(anywhere, info, config)
+        _size(for_any_path, info, config)  # raises an error if it does not fit the space
     except UnsupportedSpaceError:
         return None
-    return anywhere
+    return for_any_path
 
 
 def _size(part: Part, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> int:
@@ -242,14 +248,14 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
     unused = [path for path, part in names.items() if not _is_used(part, path, plan)]
     if not unused:
         return
-    if None in unused:
+    if None in unused:  # the distribution that is named without a path
         part = names[None]
         _size(part, plan.info, config)  # raises an error with the reason, if there is one
         raise UnsupportedSpaceError(f"{part.name} does not fit any part of {plan.info.describe()}.")
+    first_unknown = min(map(str, unused))
     paths = ", ".join(node.path for node in plan.info.walk())
     raise ConfigError(
-        f"custom_action_dist: the action space has no part {min(map(str, unused))!r}; parts:"
-        f" {paths}."
+        f"custom_action_dist: the action space has no part {first_unknown!r}; parts: {paths}."
     )
 
 
@@ -259,6 +265,8 @@ def _is_used(part: Part, path: str | None, plan: DistPlan) -> bool:
 
 
 def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
+    """Raise an error if the config sets `free_log_std` for a distribution that does not read it."""
+    # A class of the running program need not declare the keys that it reads.
     if plan.part.in_process or "free_log_std" in plan.part.declaration.reads:
         return
     others = []

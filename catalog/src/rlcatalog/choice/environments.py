@@ -102,7 +102,7 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
     module, colon, _ = env.partition(":")
     names_module = bool(colon)
     if names_module:
-        look_here(module)
+        look_here(module)  # so that Gymnasium can import it from the working folder
     try:
         return gymnasium.make(env, **config)
     except (Exception, SystemExit) as error:  # from Gymnasium, a named module, or the environment
@@ -175,7 +175,8 @@ def read_spaces(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -
         name = spec.id
     else:
         name = type(read_attribute(env, "unwrapped", env)).__name__
-    if read_attribute(env, "single_observation_space") is not None:
+    is_vector_env = read_attribute(env, "single_observation_space") is not None
+    if is_vector_env:
         check_wrapped(wrappers, env, config)
         first_member = next(iter(read_attribute(env, "envs", ())), None)
         return EnvSpaces(
@@ -242,7 +243,7 @@ def _apply(
         observation_space: object = wrapped.observation_space
         action_space: object = wrapped.action_space
         if wrapped is not env:
-            setattr(wrapped, _MARK, part.address)
+            setattr(wrapped, _MARK, part.address)  # so that it is not wrapped by the part again
     for space in (observation_space, action_space):
         if not isinstance(space, gymnasium.Space):
             raise ModelContractError(
@@ -262,7 +263,8 @@ def ask_wrapper(part: Part, env: gymnasium.Env[Any, Any], config: Mapping[str, A
         config: The model config, complete.
     """
     inner: Any = env
-    # A user's environment, whose class may have slots instead.
+    # A user's environment, whose class may have slots instead of a __dict__. getattr() would not
+    # do, because Gymnasium's wrappers pass it on to the environment inside.
     while hasattr(inner, "__dict__"):
         attributes = vars(inner)
         if attributes.get(_MARK) == part.address:
@@ -286,7 +288,8 @@ def check_wrapped(
     Raises:
         ModelContractError: A wrapper is missing. The message shows how to add it.
     """
-    for env in read_attribute(envs, "envs", ())[:1]:  # the members are alike
+    first_members = read_attribute(envs, "envs", ())[:1]  # the others are like the first
+    for env in first_members:
         for part in parts:
             match = ask_wrapper(part, env, config)
             if match.rank is not None:

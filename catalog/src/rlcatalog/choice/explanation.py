@@ -90,8 +90,8 @@ class Explanation:
         data |= {
             "action_parts": self._action_parts(),
             "action_ranges": [
-                {"path": box.path, "mapping": box.mapping, "problems": list(box.problems)}
-                for box in resolution.action_ranges
+                {"path": entry.path, "mapping": entry.mapping, "problems": list(entry.problems)}
+                for entry in resolution.action_ranges
             ],
             "unread": list(resolution.unread),
             "action_mask": self._place_of_mask(),
@@ -249,12 +249,13 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
     if data["env"]:
         title = f"{data['env']}, {title}"
     most_lines = sys.maxsize if whole else ROWS
-    lines = _lines_of_slots(data)
+    lines_of_slots = _lines_of_slots(data)
     sections = _wrapper_sections(data["env_wrappers"])
     sections.append(_observation_section(data))
     for slot in _SLOTS:
-        sections.append(_slot_section(slot, data, lines.get(slot, []), most_lines))
-    if "frozen" in data:
+        first_lines = lines_of_slots.get(slot, [])
+        sections.append(_slot_section(slot, data, first_lines, most_lines))
+    if "frozen" in data:  # only the explanation of a frozen policy says so
         sections.append(Section("frozen", shape="", why=data["frozen"]))
     sections.append(_action_section(data))
     notes = []
@@ -264,32 +265,35 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
         notes.append(("not read by any part", ", ".join(data["unread"])))
     if data["unused_masks"]:
         notes.append(("not used as action masks", ", ".join(data["unused_masks"])))
-    for box in data["action_ranges"]:
-        notes += [("hard to reach", problem) for problem in box["problems"]]
+    for action_range in data["action_ranges"]:
+        notes += [("hard to reach", problem) for problem in action_range["problems"]]
     return Outline(title, sections, notes)
 
 
 def _lines_of_slots(data: Mapping[str, Any]) -> dict[str, list[Line]]:
     """Return slot → the lines that it shows beside the stages of its part."""
+    leaves = []
+    for leaf in data["plan"]:
+        leaves.append(Line(leaf["path"], _shape_text(leaf["shape"]), _leaf_note(leaf)))
+    model_inputs = []
+    for view in data["model_sees"]:
+        batch_shape = ["B", *view["shape"]]
+        model_inputs.append(Line(f"sees {view['name']}", _shape_text(batch_shape), view["dtype"]))
     dists = []
     for node in data["action_parts"]:
-        source = _source(node["candidates"][0])
-        note = f"{node['space']}: {node['chosen']}, {node['reason']} ({source})"
+        chosen = _chosen_candidate(node)
+        note = f"{node['space']}: {node['chosen']}, {node['reason']} ({_source(chosen)})"
         dists.append(Line(node["path"], note=note))
     return {
-        "preprocessor": [
-            Line(leaf["path"], _shape(leaf["shape"]), _leaf_note(leaf)) for leaf in data["plan"]
-        ],
+        "preprocessor": leaves,
         "filter": [Line(f"filters {path}") for path in data["filtered"]],
-        "model": [
-            Line(f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"])
-            for view in data["model_sees"]
-        ],
+        "model": model_inputs,
         "action_dist": dists,
     }
 
 
 def _observation_section(data: Mapping[str, Any]) -> Section:
+    """Return the section about the environment's observation, with its action mask."""
     lines = []
     if data["action_mask"]:
         note = "kept out of the model's input"
@@ -299,13 +303,15 @@ def _observation_section(data: Mapping[str, Any]) -> Section:
                 " not undo the mask"
             )
         lines.append(Line("action mask", note=f"{data['action_mask']}, {note}"))
-    shape = _shape(data["shapes"][0]["shape"], unknown="")
+    first_stage = data["shapes"][0]  # the observation as the environment returns it
+    shape = _shape_text(first_stage["shape"], unknown="")
     return Section("observation", shape, data["observation_space"], lines)
 
 
 def _action_section(data: Mapping[str, Any]) -> Section:
-    lines = [Line(box["path"], note=box["mapping"]) for box in data["action_ranges"]]
-    shape = _shape(data["shapes"][-1]["shape"], unknown="")
+    lines = [Line(entry["path"], note=entry["mapping"]) for entry in data["action_ranges"]]
+    last_stage = data["shapes"][-1]  # the action as the environment gets it
+    shape = _shape_text(last_stage["shape"], unknown="")
     return Section("action", shape, str(data["action_space"]), lines)
 
 
@@ -338,15 +344,18 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
             reads, and complete lists.
     """
     content = outline(data, whole=all, keys=all)
-    rows: list[Row] = [()]  # the columns have no names
-    count = 0
+    header = ()  # the columns have no names
+    rows: list[Row] = [header]
+    num_others = 0
     for section in content.sections:
         rows += _rows(section, show_others=all)
-        count += len(section.others)
+        num_others += len(section.others)
     if not all:
-        text = f"{count} other parts, and the config keys read (--all, or .text(all=True))"
+        text = f"{num_others} other parts, and the config keys read (--all, or .text(all=True))"
         content.notes.append(("not shown", text))
-    return Sheet(content.title, tables={"": rows}, notes=content.notes, most=sys.maxsize)
+    untitled_table = {"": rows}
+    # `outline` has shortened the lists, so the sheet shows all rows.
+    return Sheet(content.title, tables=untitled_table, notes=content.notes, most=sys.maxsize)
 
 
 def _leaf_note(leaf: Mapping[str, Any]) -> str:
@@ -369,6 +378,7 @@ def _describe_image(layout: ImageLayout | None) -> str:
 
 
 def _rows(section: Section, *, show_others: bool) -> Iterator[Row]:
+    """Yield a section's rows: name, shape and note; all but the first are indented."""
     yield section.title, section.shape, section.why
     if section.owner:
         yield "  from", "", section.owner
@@ -389,7 +399,7 @@ def _slot_section(
     choice = data[slot]
     others = _losers(choice)
     if slot == "action_dist":
-        for node in data["action_parts"]:
+        for node in data["action_parts"]:  # the distributions inside a joint one
             others += [(f"{node['path']}: {name}", why) for name, why in _losers(node)]
     name = choice["chosen"]
     if name is None:
@@ -398,13 +408,15 @@ def _slot_section(
     shape = ""
     stages = []
     for stage in data["shapes"]:
-        if stage["stage"] == title:
-            shape = _shape(stage["shape"])
+        stage_name = stage["stage"]
+        stage_shape = _shape_text(stage["shape"])
+        if stage_name == title:
+            shape = stage_shape
         # The value may have a copy of the part.
-        if stage["stage"].startswith((f"{name}: ", f"value, {name}: ")):
-            stages.append(Line(stage["stage"], _shape(stage["shape"])))
+        if stage_name.startswith((f"{name}: ", f"value, {name}: ")):
+            stages.append(Line(stage_name, stage_shape))
     why = choice["reason"]
-    rank = choice["candidates"][0]["rank"]
+    rank = _chosen_candidate(choice)["rank"]
     if rank:
         why += f" ({rank})"
     lines = [*_shorten(first_lines, most_lines), *_shorten(stages, most_lines)]
@@ -417,6 +429,12 @@ def _shorten(lines: Sequence[Line], most: int) -> list[Line]:
     if len(lines) > most:
         shown.append(Line(f"... {len(lines) - most} more"))
     return shown
+
+
+def _chosen_candidate(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the chosen one of a slot's candidates, which stands before the others."""
+    chosen: Mapping[str, Any] = choice["candidates"][0]
+    return chosen
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -442,7 +460,8 @@ def _wrapper_sections(wrappers: Sequence[Mapping[str, Any]]) -> list[Section]:
     if others and not sections:
         sections.append(Section("env_wrapper: -", shape="", why="nothing matches"))
     if others:
-        sections[0] = replace(sections[0], others=others)
+        first_section = sections[0]
+        sections[0] = replace(first_section, others=others)
     return sections
 
 
@@ -462,8 +481,8 @@ def _as_list(shape: tuple[int, ...] | None) -> list[int] | None:
     return None if shape is None else list(shape)
 
 
-def _shape(shape: Sequence[int | str] | None, unknown: str = "known after build") -> str:
-    """Return a shape as Python shows a tuple, with names for lengths that may be any."""
+def _shape_text(shape: Sequence[int | str] | None, unknown: str = "known after build") -> str:
+    """Return a shape as Python shows a tuple, such as `(B, 84, 84)`; `unknown` if it is None."""
     if shape is None:
         return unknown
     lengths = ", ".join(map(str, shape))

@@ -83,7 +83,8 @@ def in_process(kind: str, cls: Code, name: str | None = None, **fields: Any) -> 
     if kind == "model":
         reading = _read_model(cls)
     elif kind == "action_dist":
-        cls = _adapted_dist(cls, fields.pop("num_inputs", None))
+        num_inputs = fields.pop("num_inputs", None)  # for the adapter, not for the declaration
+        cls = _adapted_dist(cls, num_inputs)
         reading = _read_dist(cls)
     elif kind == "preprocessor":
         reading = _read_numpy_class(cls, Preprocessor)
@@ -96,9 +97,10 @@ def in_process(kind: str, cls: Code, name: str | None = None, **fields: Any) -> 
         if value is not None:
             all_fields[field] = value
     code = code_of(cls)
-    own_name = re.sub(r"\W", "", code.__name__)  # a lambda's has brackets
+    own_name = re.sub(r"\W", "", code.__name__)  # without the brackets of `<lambda>`
     first_line, _, _ = (code.__doc__ or "").strip().partition("\n")
-    declaration = _KINDS[kind].declaration(
+    declaration_class = _KINDS[kind].declaration
+    declaration = declaration_class(
         name or own_name,
         targets=dict.fromkeys(reading.frameworks, path_of(code)),
         summary=first_line or f"{own_name}, registered in process",
@@ -118,16 +120,19 @@ def _read_model(cls: Code) -> _Reading:
 
 
 def _read_dist(cls: Code) -> _Reading:
+    """Return what an action-distribution class says of itself."""
     # A class in RLlib's form need not derive from ours, so it is told by its methods.
     is_dist = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
     if not isinstance(cls, type) or not is_dist:
         return _NOT_OF_THE_KIND
     framework = _framework_of_class(cls)
+    # A class that names no framework works with all of them.
     served = list(frameworks()) if framework is None else [framework]
     fields = {
         "size": partial(_size_of, cls),  # not a closure, because it is pickled
-        "composite": bool(getattr(cls, "composite", False)),  # RLlib's classes have no such
-        "wraps_default": bool(getattr(cls, "wraps_default", False)),  # attributes
+        # A class in RLlib's form has neither of these attributes.
+        "composite": bool(getattr(cls, "composite", False)),
+        "wraps_default": bool(getattr(cls, "wraps_default", False)),
     }
     return _Reading(served, fields)
 
@@ -168,12 +173,12 @@ def _adapted_dist(cls: Code, num_inputs: int | Callable[..., int] | None) -> Any
     if not callable(cls):
         return cls
     own_framework = None
-    # The user's class: one with this method is an action distribution already.
+    # A user's class with this method is an action distribution already.
     if isinstance(cls, type) and not hasattr(cls, "logp"):
         own_framework = framework_of(cls)
     if own_framework is not None:
         candidates = [own_framework]
-    elif num_inputs is not None:
+    elif num_inputs is not None:  # what it wraps is unknown, so the first framework adapts it
         candidates = list(frameworks().values())
     else:
         candidates = []

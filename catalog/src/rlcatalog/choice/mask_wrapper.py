@@ -29,11 +29,12 @@ def move_masks(env: gymnasium.Env[Any, Any], key: str | None) -> gymnasium.Env[A
     action = SpaceInfo.read(env.action_space, "action")
     try:
         masks = ActionMasks(action)
-    except UnsupportedSpaceError:  # the lookup of a policy says so
+    except UnsupportedSpaceError:  # building a policy raises this error, too
         return env
     if key is None or not masks.size:
         return env
-    if mask_key(SpaceInfo.read(env.observation_space), action, key) is not None:
+    key_in_obs = mask_key(SpaceInfo.read(env.observation_space), action, key)
+    if key_in_obs is not None:  # the masks are in the observations already
         return env
     if mask_method(env) is None and not _has_info_mask(env, key):
         return env
@@ -66,13 +67,14 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._masks = masks
         self._key = key
+        #: The environment's `action_masks` method, or None.
         self._method = mask_method(env)
         #: Whether masks come from the info; None before the first reset.
         self._in_info: bool | None = None
         #: The last observation's mask.
         self._columns = np.ones(masks.size, np.bool_)
         inner = env.observation_space
-        self._has_dict = isinstance(inner, spaces.Dict)
+        self._has_dict = isinstance(inner, spaces.Dict)  # then the mask becomes one more entry
         entries: dict[str, gymnasium.Space[Any]] = {_OBS: inner}
         if isinstance(inner, spaces.Dict):
             entries = dict(inner.spaces)
@@ -114,7 +116,8 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _with_mask(self, obs: Any, info: Mapping[Any, Any], *, is_over: bool) -> dict[str, Any]:
         """Return an observation with its mask; `is_over` says that no action follows."""
         try:
-            self._columns = self._masks.joint(self._current_masks(info), 1)[0]
+            batch = self._masks.joint(self._current_masks(info), batch_size=1)
+            self._columns = batch[0]
         except (ActionMaskError, EnvironmentFaultError):
             if not is_over:
                 raise

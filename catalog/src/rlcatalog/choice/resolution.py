@@ -57,7 +57,7 @@ class Pins:
         action_dists = {node.place: node.part for node in resolution.dists.walk()}
         versions = {}
         for part in (*parts.values(), *preprocessors.values(), *action_dists.values()):
-            if not part.in_process:
+            if not part.in_process:  # a class of the running program has no version
                 versions[part.distribution] = part.version
         return cls(
             parts=_addresses(parts),
@@ -160,6 +160,7 @@ class Resolution:
     @property
     def shapes(self) -> tuple[Stage, ...]:
         """The stages from observation to action, with their shapes."""
+        # A filter does not change the shape that the preprocessor returns.
         encoding = [
             Stage(f"{slot}: {part.name}", self.preprocessor.shape, weights=0)
             for slot, part in self.parts_by_slot("preprocessor", "filter").items()
@@ -190,14 +191,16 @@ class Resolution:
         if not keys:
             return {}
         read_by_kernel = self._keys_read_by_kernel()
+        # A key without a condition belongs to no part, until one is found below.
         unread = {key: "" for key in keys if key not in read_by_kernel}
-        for part in (*self.parts(), *self.beside):
-            if part.undeclared:
+        for part in (*self.parts(), *self.parts_beside_slots):
+            if part.undeclared:  # it may read every key
                 return {}
             ignored = self._ignored_by(part)
             for key in unread.keys() & set(self.config_keys(part)):
                 if key in ignored:
-                    unread[key] = ignored[key]
+                    condition = ignored[key]
+                    unread[key] = condition
                 else:
                     del unread[key]
         unread |= self._keys_without_effect()
@@ -205,14 +208,16 @@ class Resolution:
 
     def _keys_to_read(self) -> list[str]:
         """Return the keys that the caller set to something else than their defaults."""
-        # The choice itself reads a switch that is off, because the part is not chosen.
         switches = set()
         for choice in self.choices.values():
             switches |= {part.switch for part, _ in choice.verdicts}
+        set_by_caller = self.config.explicit
+        differs_from_default = self.config.given
         keys = []
-        for key, value in self.config.given.items():
+        for key, value in differs_from_default.items():
+            # A switch that is off has its effect: its part is not chosen.
             is_switched_off = key in switches and not value
-            if key in self.config.explicit and not is_switched_off:
+            if key in set_by_caller and not is_switched_off:
                 keys.append(key)
         return keys
 
@@ -268,7 +273,7 @@ class Resolution:
         return nets
 
     @property
-    def beside(self) -> list[Part]:
+    def parts_beside_slots(self) -> list[Part]:
         """The parts that read config keys but fill no slot."""
         return [*self.env_wrappers, *self.inner_nets]
 
@@ -299,10 +304,14 @@ class Resolution:
         if not self._scales_integers(self.part("trunk")):
             return ["" for _ in leaves]
         texts = describe_scalings(self.encoded_space, leaves)
-        nets_for_images = [part for part in self.beside if self._reads(part, "image_layout")]
+        # The trunk may have chosen nets for the images. One that ignores the key, such as one with
+        # a given `image_scale`, scales them in another way, so their texts are empty.
+        nets_for_images = []
+        for part in self.parts_beside_slots:
+            if self._reads(part, "image_layout"):
+                nets_for_images.append(part)
         if all("scale_integers" not in self._ignored_by(part) for part in nets_for_images):
             return texts
-        # A net for images may have a factor that its package chose.
         for index, leaf in enumerate(leaves):
             if leaf.path in self.image_layouts:
                 texts[index] = ""
@@ -320,7 +329,7 @@ class Resolution:
     @cached_property
     def image_layouts(self) -> dict[str, ImageLayout]:
         """Path → layout of each image that a net reads by its layout."""
-        readers = (*self.parts(), *self.beside)
+        readers = (*self.parts(), *self.parts_beside_slots)
         if not any(self._reads(part, "image_layout") for part in readers):
             return {}
         key = self.config["image_layout"]
@@ -361,17 +370,18 @@ def model_stages(
     """
     filled = [part for part in parts if part is not None]
     is_value_apart = _has_separate_value(filled, request, num_outputs)
+    # With a separate value and no head, no part has the last layers, so the model adds them.
+    adds_last_layers = is_value_apart and filled[-1].slot != "head"
     stages: list[Stage] = []
     # The value's copies of the trunk and the memory.
     value_stages: list[Stage] = []
     width: int | None = None
     value_width: int | None = None
     for part in filled:
-        is_head = part.slot == "head"
-        if is_head:
+        if part.slot == "head":
             stages += value_stages
         part_outputs = None
-        if part is filled[-1] and (is_head or not is_value_apart):
+        if part is filled[-1] and not adds_last_layers:
             part_outputs = num_outputs
         part_request = request_for_slot(part.slot, request, unclaimed)
         part_request = part_request.replace(num_outputs=part_outputs, trunk_width=width)
@@ -381,9 +391,9 @@ def model_stages(
         if is_value_apart and _is_copied_for_value(part, request):
             value_stages += [replace(stage, name=f"value, {stage.name}") for stage in part_stages]
             value_width = width
-    if is_value_apart and filled[-1].slot != "head":
-        # No part has the last layers, so the model gets them when it is assembled. A width that is
-        # known only after building counts as 1, and `whole` says that there may be more weights.
+    if adds_last_layers:
+        # A width that is known only after building counts as 1, and `whole` says that there may be
+        # more weights.
         last_layers = output_plan(
             request.config, inputs=width or 1, hidden=[], num_outputs=num_outputs
         )
@@ -440,14 +450,14 @@ def _width_after(stages: Sequence[Stage]) -> int | None:
 
 
 def _stages(answer: Any) -> list[Stage]:
-    """Convert the result of a `describe` function."""
+    """Check the result of a plugin's `describe` function, and convert its numbers into ints."""
     is_list = isinstance(answer, list | tuple)
     if not is_list or not all(type(stage) is Stage for stage in answer):
         raise TypeError("a list of Stage was expected")
     stages = []
     for stage in answer:
-        numbers = [*(stage.shape or ()), stage.weights or 0]
-        are_sizes = all(isinstance(n, Integral) and int(n) >= 0 for n in numbers)
+        sizes = [*(stage.shape or ()), stage.weights or 0]
+        are_sizes = all(isinstance(size, Integral) and int(size) >= 0 for size in sizes)
         if type(stage.name) is not str or not are_sizes:
             raise TypeError(
                 f"a stage has a name, and integers or None for shape and weights; found {stage!r}"

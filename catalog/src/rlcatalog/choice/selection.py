@@ -136,7 +136,11 @@ def _groups(
             continue
         if part.in_process:
             registered.append(part)
-        elif part.is_indexed or part.distribution in prefer or _is_at_home(part, request):
+        elif (
+            part.is_indexed
+            or part.distribution in prefer
+            or _is_from_package_of_space(part, request)
+        ):
             listed.append(part)
         else:
             others.append(part)
@@ -158,7 +162,7 @@ def _best(
         return matches[0]
     distances = [_distance(answer.part, request) for answer in matches]
     nearest = min(distances)
-    best_rank = Rank.FALLBACK
+    best_rank = Rank.FALLBACK  # the lowest
     for answer, distance in zip(matches, distances, strict=True):
         if distance == nearest and answer.match.rank is not None:
             best_rank = max(best_rank, answer.match.rank)
@@ -187,7 +191,7 @@ def _distance(part: Part, request: Request) -> int:
     return distance
 
 
-def _is_at_home(part: Part, request: Request) -> bool:
+def _is_from_package_of_space(part: Part, request: Request) -> bool:
     """Return whether a part is for a space class that the same package defines."""
     space = request.space_for(part.kind)
     packages = {package_of(target) for target in part.declaration.targets.values()}
@@ -215,7 +219,7 @@ def _not_considered(
     slot: str, chosen: Part | None, candidates: Iterable[Part], verdicts: Sequence[Verdict]
 ) -> Iterator[Verdict]:
     """Yield a verdict for each other candidate: why it was not considered, and how to choose it."""
-    considered = {id(answer.part) for answer in verdicts}
+    considered = {id(answer.part) for answer in verdicts}  # a part has no hash
     for part in candidates:
         if id(part) in considered:
             continue
@@ -223,7 +227,7 @@ def _not_considered(
             why = "only chosen by name"
             if part.switch is not None:
                 why = f"{part.switch} is not set"
-        elif chosen is None or slot in OPTIONAL:
+        elif chosen is None or slot in OPTIONAL:  # unlisted, in a slot that may stay empty
             why = "is only selected by name or switch"
         else:
             why = f"not considered: {chosen.name!r} comes first"
@@ -262,12 +266,12 @@ def match_of(part: Part, request: Request) -> Match:
         match: Any = declaration.judge(request)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
+    except BaseException as error:  # of any type, because a plugin may even call sys.exit()
         raise part.fault(f"its match function raised {reason(error)}.") from error
     if type(match) is Match and type(match.why) is str:
         if match.rank is None or type(match.rank) is Rank:
             return match
-        if isinstance(match.rank, int) and match.rank in [*Rank]:
+        if isinstance(match.rank, int) and match.rank in [*Rank]:  # a number in place of a Rank
             return Match(Rank(match.rank), match.why)
     raise part.fault(f"its match function returned {shown(match)} instead of a Match.")
 
@@ -279,11 +283,12 @@ def _several_switched_on(slot: str, parts: Sequence[Part]) -> AmbiguousChoiceErr
     switches = list(dict.fromkeys(str(part.switch) for part in parts))
     names = [f"{part.name!r} ({part.provider}: {part.switch} is set)" for part in parts]
     distributions = {part.distribution for part in parts}
-    third_party = dict.fromkeys(part.distribution for part in parts if part.is_third_party)
+    third_party = [part.distribution for part in parts if part.is_third_party]
     if len(switches) > 1:
         way = f"Remove one of {' and '.join(switches)} from the config"
     elif third_party and len(distributions) > 1:
-        way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={list(third_party)[-1]}"
+        last_third_party = list(dict.fromkeys(third_party))[-1]
+        way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={last_third_party}"
     else:
         way = "Give each a separate switch"
     return AmbiguousChoiceError(
@@ -295,7 +300,8 @@ def _several_switched_on(slot: str, parts: Sequence[Part]) -> AmbiguousChoiceErr
 def _tie(slot: str, best: Sequence[Verdict], request: Request) -> AmbiguousChoiceError:
     parts = [answer.part for answer in best]
     names = [f"{part.name!r} ({part.provider}: {match.why})" for part, match in best]
-    ways = [*_ways_in_config(slot, parts[0], request), *_ways_with_plugins(parts)]
+    first_part = parts[0]
+    ways = [*_ways_in_config(slot, first_part, request), *_ways_with_plugins(parts)]
     advice = "Let one of them match with a different rank."
     if ways:
         advice = f"Options: {', or '.join(ways)}."
@@ -311,7 +317,7 @@ def _ways_in_config(slot: str, part: Part, request: Request) -> list[str]:
     """Return how to resolve a tie in the config."""
     key = KEYS[slot]
     path = request.space_for(slot).path
-    if slot == "action_dist" and path != "action":
+    if slot == "action_dist" and path != "action":  # a part of the action space
         return [f"name one in the config ({key}={{{path!r}: {part.address!r}}})"]
     if slot != "action_dist":
         has_key = path == "obs"  # parts for subspaces of the observation have no config key
@@ -325,6 +331,8 @@ def _ways_with_plugins(parts: Sequence[Part]) -> list[str]:
     all of the parts.
     """
     count = Counter(part.distribution for part in parts)
+    # Preferring a distribution decides nothing if it has two of the parts. A registered part has no
+    # distribution.
     with_one_part = [name for name in count if name and count[name] == 1]
     if not with_one_part:
         return []
