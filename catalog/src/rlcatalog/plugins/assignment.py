@@ -26,11 +26,12 @@ def assign(records: list[PluginRecord]) -> Registry:
     _refuse_shared_structs(records)
     _refuse_unknown_keys(records)
     _enter_shared_declarations(records)
-    owners = {}
-    structs = {}
+    owners = {}  # struct → distribution
+    structs = {}  # import path → struct
     for user in _struct_users(records):
         owners[user.struct] = user.part.distribution
         structs[str(user.part.declaration.config)] = user.struct
+    # An extension is code for another part, so it has no name in the registry.
     parts = [part for _, part in _parts(records) if part.declaration.extends is None]
     registry = Registry(records, parts, owners, structs)
     _extend(registry)
@@ -45,12 +46,19 @@ class _StructUser(NamedTuple):
     struct: type
 
 
-def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Part]]:
+class _PluginPart(NamedTuple):
+    """A part and its plugin."""
+
+    record: PluginRecord
+    part: Part
+
+
+def _parts(records: Sequence[PluginRecord]) -> list[_PluginPart]:
     """Return the parts that are usable so far, each with its plugin."""
-    pairs = []
+    parts = []
     for record in records:
-        pairs += [(record, part) for part in record.parts]
-    return pairs
+        parts += [_PluginPart(record, part) for part in record.parts]
+    return parts
 
 
 def _struct_users(records: Sequence[PluginRecord]) -> list[_StructUser]:
@@ -79,19 +87,21 @@ def _refuse_claims(records: Sequence[PluginRecord]) -> None:
 
     If both are third-party parts, drop both.
     """
-    claims: dict[tuple[str, str], list[tuple[PluginRecord, Part]]] = defaultdict(list)
-    for record, part in _parts(records):
-        for entry in part.declaration.entries:
-            claims[part.kind, entry].append((record, part))
+    # Kind and entry → the parts that claim the entry.
+    claims: dict[tuple[str, str], list[_PluginPart]] = defaultdict(list)
+    for claimant in _parts(records):
+        for entry in claimant.part.declaration.entries:
+            claims[claimant.part.kind, entry].append(claimant)
     for (kind, entry), claimants in sorted(claims.items()):
-        distributions = sorted({part.distribution for _, part in claimants})
+        distributions = sorted({claimant.part.distribution for claimant in claimants})
         owner = public_index.provider_of(kind, entry)
         keepers = [name for name in distributions if may_claim(kind, entry, name)]
-        if not keepers and owner is None:
+        if not keepers and owner is None:  # a single claimant may then keep the entry
             keepers = distributions
         for record, part in claimants:
             is_only_keeper = keepers == [part.distribution]
-            if is_only_keeper or part not in record.parts:
+            is_left_out_already = part not in record.parts  # for another entry
+            if is_only_keeper or is_left_out_already:
                 continue
             if owner is not None:
                 cause = f"belongs to {owner}, and {part.distribution} claims it"
@@ -120,6 +130,7 @@ def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
 def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
     """Drop parts whose config struct another distribution also uses."""
     users = _struct_users(records)
+    # Struct → the distributions that use it.
     distributions: dict[type, set[str]] = defaultdict(set)
     for user in users:
         distributions[user.struct].add(user.part.distribution)
@@ -137,12 +148,13 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
 def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
     """Drop parts that name an undeclared config key."""
     declared = set()
-    for _, part, struct in _struct_users(records):
-        for key in field_names(struct):
-            if may_claim("config", key, part.distribution):
+    for user in _struct_users(records):
+        distribution = user.part.distribution
+        for key in field_names(user.struct):
+            if may_claim("config", key, distribution):
                 declared.add(key)
             else:
-                declared.add(f"{part.distribution}/{key}")
+                declared.add(f"{distribution}/{key}")
     for record, part in _parts(records):
         error = unknown_key(part, declared)
         if error is not None:
@@ -166,22 +178,24 @@ def _extend(registry: Registry) -> None:
 
     The framework's own package takes precedence.
     """
-    owners = {part.name: part.distribution for part in registry.active("framework")}
+    framework_owners = {part.name: part.distribution for part in registry.active("framework")}
     parts = {(part.kind, part.address): part for part in registry}
-    extensions: dict[tuple[str, str, str], list[tuple[PluginRecord, Part]]] = defaultdict(list)
-    for record, extension in _parts(registry.records):
+    # Kind, address and framework → the extensions of that part for that framework.
+    extensions: dict[tuple[str, str, str], list[_PluginPart]] = defaultdict(list)
+    for plugin_part in _parts(registry.records):
+        extension = plugin_part.part
         address = extension.declaration.extends
         if address is not None:
             for framework in extension.declaration.targets:
-                extensions[extension.kind, address, framework].append((record, extension))
+                extensions[extension.kind, address, framework].append(plugin_part)
     for (kind, address, framework), rivals in extensions.items():
         part = parts.get((kind, address))
-        if part is None:
+        if part is None:  # its package is not installed
             continue
-        owner = owners.get(framework)
-        if framework in part.declaration.targets:
+        owner = framework_owners.get(framework)
+        if framework in part.declaration.targets:  # the part has code for it already
             owner = part.distribution
-        distributions = {part.distribution, *(rival.distribution for _, rival in rivals)}
+        distributions = {part.distribution, *(rival.part.distribution for rival in rivals)}
         owner_has_code = owner in distributions
         for record, extension in rivals:
             if owner_has_code and extension.distribution != owner:

@@ -29,7 +29,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     """
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    owners = {}
+    owners = {}  # distribution → its part with a class of this name
     for part, class_name in _classes(framework, kind):
         if class_name == name:
             owners[part.distribution] = part
@@ -37,7 +37,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     if owner in owners:
         return owners[owner].load(framework)
     registry = rlcatalog.default_catalog().registry
-    registry.explain_missing(f"{module}.{name}", owner)
+    registry.explain_missing(f"{module}.{name}", owner)  # raises an error if the owner is missing
     if owner is not None or not owners:
         raise AttributeError(
             f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names."
@@ -64,6 +64,7 @@ def _classes(framework: str, kind: str | None) -> list[tuple[Part, str]]:
         if part.in_process or not declaration.shows_classes:
             continue
         if framework in declaration.targets:
-            _, _, class_name = declaration.targets[framework].partition(":")
+            target = declaration.targets[framework]  # "package.module:Class"
+            _, _, class_name = target.partition(":")
             classes.append((part, class_name))
     return classes

@@ -164,8 +164,9 @@ def scan() -> tuple[Any, ...]:
     installed: dict[str, Any] = {}
     for number, distribution in enumerate(distributions()):
         name = name_of(distribution) or f"distribution {number}"
-        # The first copy on the path is imported, unless it is the remainder of an uninstallation.
-        if name not in installed or not _is_whole(installed[name]):
+        # Python imports the first copy on the path. One without headers is what an uninstallation
+        # left behind.
+        if name not in installed or not _has_headers(installed[name]):
             installed[name] = distribution
     entry_points: list[Any] = []
     for name, distribution in installed.items():
@@ -199,7 +200,7 @@ def name_of(distribution: _Distribution) -> str:
     return ""
 
 
-def _is_whole(distribution: _Distribution) -> bool:
+def _has_headers(distribution: _Distribution) -> bool:
     with suppress(Exception):
         return _header_text(distribution) is not None
     return False
@@ -221,7 +222,7 @@ def _headers_of(distribution: _Distribution) -> _Headers:
     for e-mails, which takes a tenth of a process's first lookup.
     """
     values: dict[str, list[str]] = {"name": [], "version": [], "requires-dist": []}
-    with suppress(Exception):
+    with suppress(Exception):  # damaged metadata leaves the lists empty
         text = _header_text(distribution) or ""
         # The description starts after the first empty line, and may contain anything.
         headers = text.partition("\n\n")[0]
@@ -248,12 +249,13 @@ def _entry_points_of(name: str, distribution: _Distribution) -> Iterator[Any]:
         if GROUP in text:
             yield from distribution.entry_points.select(group=GROUP)
         first_line = _first_line(text)
-        if "rlcatalog" in text and first_line and not first_line.startswith("["):
+        lacks_section = bool(first_line) and not first_line.startswith("[")
+        if "rlcatalog" in text and lacks_section:
             raise ValueError(f"{first_line!r} is not in a section; expected the section [{GROUP}]")
     except Exception as error:
         content = text.encode(errors="replace")
         if isinstance(error, UnicodeDecodeError):
-            content = error.object
+            content = error.object  # the file's bytes
         # Only report broken files that mention rlcatalog.
         if b"rlcatalog" in content:
             why = PluginError(f"entry_points.txt cannot be read: {reason(error)}")
@@ -280,7 +282,7 @@ def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
         # An entry point that the caller made may lack a distribution.
         provider = getattr(point, "dist", None)
         headers = _Headers() if provider is None else _headers_of(provider)
-        # Without a name, the plugin would look like a part of the running program.
+        # An empty name would make its parts look as if the running program had registered them.
         distribution = normalize(headers.name or point.name)
         record = PluginRecord(point.name, distribution, headers.version, headers.requires, point)
         plugins.setdefault((distribution, point.name, point.value), record)
@@ -288,7 +290,7 @@ def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
     names: set[str] = set()
     for record in records:
         record.plugin_name = record.distribution
-        if record.distribution in names:
+        if record.distribution in names:  # a second plugin of one distribution
             record.plugin_name = f"{record.distribution}/{record.name}"
         names.add(record.plugin_name)
     return records
@@ -308,7 +310,7 @@ def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | N
     names = {plugin.distribution, normalize(plugin.name)}
     blocked = environ.get("RLCATALOG_DISABLE_PLUGINS", "")
     blocks_all = "*" in (part.strip() for part in blocked.split(","))
-    if blocks_all or names & _names(blocked):
+    if blocks_all or names & _names(blocked):  # one of the plugin's names is listed
         return f"disabled by RLCATALOG_DISABLE_PLUGINS={blocked!r}"
     allowed = environ.get("RLCATALOG_LOAD_PLUGINS")
     if allowed is not None and not names & _names(allowed):
@@ -354,9 +356,10 @@ def _excluding_reason(line: str, kernel_version: str) -> str | None:
     try:
         with _PARSING:
             requirement = Requirement(line)
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        without_extras = {"extra": ""}
+        applies = requirement.marker is None or requirement.marker.evaluate(without_extras)
         is_served = requirement.specifier.contains(kernel_version, prereleases=True)
-    except Exception as error:  # any exception, because a marker is evaluated
+    except Exception as error:  # any, because evaluating a marker raises errors of many types
         return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
     if applies and not is_served:
         return f"it needs rlcatalog{requirement.specifier}, but this is rlcatalog {kernel_version}"

@@ -48,7 +48,8 @@ def install_hint(*requirements: str) -> str:
         package = _split(requirement)
         required += public_index.needs(package.name, package.extras)
     paths = [_path(name) for name in (*requirements, *missing_distributions(required))]
-    return f"In a clone of rlcatalog, run: pip install {_quoted(dict.fromkeys(paths))}"
+    each_path_once = dict.fromkeys(paths)
+    return f"In a clone of rlcatalog, run: pip install {_quoted(each_path_once)}"
 
 
 def how_to_get(distribution: str, condition: str | None = None) -> str:

@@ -59,12 +59,12 @@ class _Contents(NamedTuple):
     """What a registered plugin declares.
 
     Attributes:
-        entry_point: The name of its entry point, and its distribution's version.
+        name_and_version: The name of its entry point, and its distribution's version.
         declarations: The declarations of all its hooks.
         config_classes: Import path → config struct.
     """
 
-    entry_point: tuple[str, str]
+    name_and_version: tuple[str, str]
     declarations: list[Declaration]
     config_classes: dict[str, type]
 
@@ -110,6 +110,7 @@ class PluginLoader:
         self.manager.add_hookspecs(hookspecs)
         for hook_name in HOOK_RETURNS:
             hook = getattr(self.manager.hook, hook_name)  # pluggy's table of hooks
+            # A historic hook is called for each plugin when it is registered.
             hook.call_historic(result_callback=partial(self._receive, hook_name))
 
     def _receive(self, hook_name: str, returned: Any) -> None:
@@ -165,10 +166,10 @@ class PluginLoader:
         if why is not None:
             record.refuse(why)
             return
-        token = _LOADING.set(record.name)
+        token = _LOADING.set(record.name)  # `refuse_while_loading` reads it
         try:
             if not self._is_registered(record):
-                self._forget([name])
+                self._forget([name])  # another version of it, if there is one
                 self._register(record.entry_point.load(), record)
         except KeyboardInterrupt:
             raise
@@ -193,7 +194,9 @@ class PluginLoader:
 
     def _is_registered(self, record: PluginRecord) -> bool:
         contents = self._contents.get(record.plugin_name)
-        return contents is not None and contents.entry_point == (record.name, record.version)
+        if contents is None:
+            return False
+        return contents.name_and_version == (record.name, record.version)
 
     def _register(self, plugin: object, record: PluginRecord) -> None:
         """Register a plugin, which calls its hooks, and keep what it declares.
@@ -210,8 +213,9 @@ class PluginLoader:
             _check_hooks(plugin, hooks, record.name)
             declarations: list[Declaration] = []
             for hook in hooks:
-                # pluggy does not pass None to the callback.
-                declarations += _check_returned(hook, self._returned.get(hook), record.name)
+                # pluggy does not pass None to the callback, so a hook's None is missing here.
+                returned = self._returned.get(hook)
+                declarations += _check_returned(hook, returned, record.name)
             structs = _config_classes(declarations, record.name, self._default_of)
         except BaseException as error:
             if self.manager.has_plugin(name):
@@ -219,8 +223,8 @@ class PluginLoader:
             if isinstance(error, pluggy.PluginValidationError):
                 raise _wrong_hook(error, record.name) from error
             raise
-        entry_point = record.name, record.version
-        self._contents[name] = _Contents(entry_point, declarations, structs)
+        name_and_version = (record.name, record.version)
+        self._contents[name] = _Contents(name_and_version, declarations, structs)
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
@@ -244,13 +248,13 @@ def load_indexed(kind: str) -> list[Any]:
         for part in record.parts:
             if part.kind == kind:
                 declarations.append(part.declaration)
-    names = public_index.frameworks()
+    framework_names = public_index.frameworks()
 
     def place(declaration: Declaration) -> tuple[bool, int]:
         is_extension = declaration.extends is not None
-        if declaration.name not in names:
-            return is_extension, len(names)
-        return is_extension, names.index(declaration.name)
+        if declaration.name not in framework_names:  # after the ones in the index
+            return is_extension, len(framework_names)
+        return is_extension, framework_names.index(declaration.name)
 
     return sorted(declarations, key=place)
 
@@ -288,13 +292,14 @@ def _report(record: PluginRecord, problem: BaseException, is_strict: bool) -> No
         condition = record.condition
     else:
         condition = f"is loaded, but {reason(problem)}"
+    condition = condition.rstrip(".")
     text = (
-        f"plugin {record.name!r} of {record.distribution} {record.version} {condition.rstrip('.')}."
+        f"plugin {record.name!r} of {record.distribution} {record.version} {condition}."
         f" Disable it with RLCATALOG_DISABLE_PLUGINS={record.distribution}, or remove it: pip"
         f" uninstall {record.distribution}"
     )
     if not is_strict:
-        tell(text, stacklevel=5)
+        tell(text, stacklevel=5)  # for the caller of `Catalog()` or `refresh()`
         return
     error_type = CatalogError
     if isinstance(problem, CatalogError):
@@ -315,7 +320,7 @@ def _check_hooks(plugin: object, hooks: Sequence[str], plugin_name: str) -> None
     """
     functions = []
     for name in dir(plugin):
-        # The plugin's module, or an object in its place.
+        # A plugin is a module, or any object in its place.
         if name.startswith("rlcatalog_") and inspect.isroutine(getattr(plugin, name)):
             functions.append(name)
     for name in dict.fromkeys([*hooks, *functions]):
@@ -346,12 +351,12 @@ def _check_returned(hook: str, returned: Any, plugin_name: str) -> list[Declarat
         DeclarationError: It did not return a list of its kind of declaration, or a field of a
             declaration has the wrong form.
     """
-    expected = HOOK_RETURNS[hook]
+    declaration_type = HOOK_RETURNS[hook]
     is_list = type(returned) in (list, tuple)
-    if not is_list or not all(type(item) is expected for item in returned):
+    if not is_list or not all(type(item) is declaration_type for item in returned):
         raise DeclarationError(
-            f"plugin {plugin_name!r}: {hook}() must return a list of {expected.__name__}, found"
-            f" {shown(returned)}."
+            f"plugin {plugin_name!r}: {hook}() must return a list of {declaration_type.__name__},"
+            f" found {shown(returned)}."
         )
     for declaration in returned:
         declaration.check_fields()  # a plugin may have changed it since it was created
@@ -371,14 +376,14 @@ def _config_classes(
         path = declaration.config
         if path is None or path in structs:
             continue
-        module, _, attribute = path.partition(":")
-        # The plugin's module.
-        struct = getattr(importlib.import_module(module), attribute, None)
+        module_name, _, attribute = path.partition(":")
+        module = importlib.import_module(module_name)
+        struct = getattr(module, attribute, None)  # the plugin's module
         where = f"plugin {plugin_name!r}: config={path!r}"
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
             raise DeclarationError(f"{where} must name a msgspec.Struct, found {shown(struct)}.")
         try:
-            default_of(struct)
+            default_of(struct)  # only to check that its keys can be read
         except DeclarationError as error:
             raise DeclarationError(f"{where}: {error}") from error
         structs[path] = struct

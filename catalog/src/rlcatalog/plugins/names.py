@@ -60,6 +60,7 @@ def name_keys(structs: Mapping[type, str]) -> KeyNames:
     Args:
         structs: Config struct → distribution.
     """
+    # Key → the distributions that have a key of this name.
     distributions: dict[str, set[str]] = defaultdict(set)
     for struct, distribution in structs.items():
         for key in field_names(struct):
@@ -70,13 +71,14 @@ def name_keys(structs: Mapping[type, str]) -> KeyNames:
         claimants = [name for name in users if may_claim("config", key, name)]
         if len(claimants) == 1:
             owners[key] = claimants[0]
-        else:
+        else:  # the bare key names none of them
             homeless[key] = sorted(users)
     addresses: dict[type, dict[str, str]] = {}
     for struct, distribution in structs.items():
         for key in field_names(struct):
             if owners.get(key) != distribution:
-                addresses.setdefault(struct, {})[key] = f"{distribution}/{key}"
+                address = f"{distribution}/{key}"
+                addresses.setdefault(struct, {})[key] = address
     return KeyNames(addresses, homeless)
 
 

@@ -70,7 +70,7 @@ class Part:
         if isinstance(declaration, ModelSpec):
             self.slot = declaration.slot
             self.is_plain = declaration.plain
-        self.in_process = not self.distribution
+        self.in_process = not self.distribution  # a class of the running program has none
         if self.in_process:
             self.address = self.name
             self.provider = "registered in process"
@@ -112,6 +112,7 @@ class Part:
         is_framework = target in frameworks() or target in public_index.frameworks()
         if not is_framework:
             return  # such as "numpy", which every process has
+        # The packages that have code for it, if none of them owns the framework.
         rivals = self.extensions.get(target, [])
         if len(rivals) > 1:
             providers = " and ".join(rival.provider for rival in rivals)
@@ -162,7 +163,8 @@ class Part:
             return self._targets[framework]
         self.check_framework(framework)
         if framework in self.extensions and framework not in self.objects:
-            return self.extensions[framework][0].load(framework)
+            only_extension = self.extensions[framework][0]  # `check_framework` refuses several
+            return only_extension.load(framework)
         target = self.objects.get(framework)
         if target is None:
             spec = frameworks().get(framework)

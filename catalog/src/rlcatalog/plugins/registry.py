@@ -55,7 +55,7 @@ class Registry:
                 self._parts_by_name.setdefault((part.kind, part.name), []).append(part)
         self.config_classes = dict(classes)
         self.config_paths = dict(paths)
-        names = name_keys(classes)
+        names = name_keys(classes)  # of the config keys
         #: Struct → field → name of the key in a config, if it differs from the field.
         self.key_names = names.addresses
         #: Bare config key → the distributions that have it, if only its address works.
@@ -79,9 +79,10 @@ class Registry:
         if error is not None:
             raise error
         others = [other for other in self if not _is_replaced(other, part)]
-        paths = self._paths_beside(others)
+        paths = self._remaining_paths(others)
         if struct is not None:
             if struct not in paths.values():
+                # The new struct may replace an earlier one with the same path, and have its keys.
                 paths.pop(str(part.declaration.config), None)
                 self._check_new_keys(part, struct, paths.values())
             paths[str(part.declaration.config)] = struct
@@ -100,7 +101,7 @@ class Registry:
         registry.config_paths = paths
         return registry
 
-    def _paths_beside(self, parts: Iterable[Part]) -> dict[str, type]:
+    def _remaining_paths(self, parts: Iterable[Part]) -> dict[str, type]:
         """Return the import paths of config structs without the ones that only a replaced part of
         the running program named.
         """
@@ -263,8 +264,8 @@ def unknown_framework(part: Part, declared: Iterable[str] = ()) -> DeclarationEr
     has_known = len(unknown) < len(declaration.targets)
     for name in unknown:
         similar = nearest(name, names)
-        # A framework may come from a plugin that is not installed, if the part has code for
-        # another one; a similar name is probably misspelt.
+        # A name like a known one is probably misspelt. Any other may be the framework of a plugin
+        # that is not installed, as long as the part also has code for a known one.
         if similar or not has_known:
             return DeclarationError(
                 f"{type(declaration).__name__}({part.name!r}): unknown framework {name!r} in"
