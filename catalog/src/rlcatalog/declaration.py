@@ -175,13 +175,13 @@ class Declaration:
         defaults = {field.name: field.default for field in fields(self)}
         for name, form in self.forms.items():
             value = vars(self)[name]
-            if value is None and defaults[name] is None:
+            if value is None and defaults[name] is None:  # an optional field
                 continue
             if not form.fits(value):
                 yield f"{name} must be {form.expected}, found {shown(value)}"
         yield from self._problems_of_targets()
         if self.extends is not None:
-            _, _, name = self.extends.partition("/")
+            _, _, name = self.extends.partition("/")  # "distribution/name"
             if name != self.name:
                 yield (
                     "an extension has the same name as the extended part; found"
@@ -254,7 +254,8 @@ class Declaration:
         """Return whether, how well and why the part fits a request."""
         if self.kinds:
             space = request.space_for(self.kind)
-            if space.distance(self.kinds) is None:
+            is_of_these_kinds = space.distance(self.kinds) is not None
+            if not is_of_these_kinds:
                 return Match(rank=None, why=f"takes {' or '.join(self.kinds)}, not {space.kind}")
             if self.match is None and self.switch is None:
                 return Match(Rank.GENERIC, f"the space is a {space.kind}")

@@ -104,6 +104,7 @@ class PrivateNames:
         )
 
     def _stand_in(self, name: str, purpose: str) -> type:
+        """Return a class that raises `error` when it is called or its attributes are read."""
         error = self.error
 
         class MissingType(type):

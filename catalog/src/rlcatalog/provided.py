@@ -49,8 +49,9 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(provider.module)
     except ModuleNotFoundError as error:
-        if error.name != package:
+        if error.name != package:  # the package is there, but lacks something that it needs
             raise
-        end = plugin_access.plugins.how_to_get(package.replace("_", "-"))
-        raise MissingPluginError(f"{provider.title} {end}") from None
+        distribution = package.replace("_", "-")
+        where_to_get_it = plugin_access.plugins.how_to_get(distribution)
+        raise MissingPluginError(f"{provider.title} {where_to_get_it}") from None
     return getattr(module, name)  # the package's own name

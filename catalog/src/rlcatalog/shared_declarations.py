@@ -46,6 +46,7 @@ class SharedTable(Generic[D]):
         return specs
 
     def _fill(self) -> Mapping[str, D]:
+        """Load the declarations of the public index's packages, once; return all entries."""
         with _CHANGING:  # other threads wait until all declarations are there
             if self._is_filling:
                 # The packages that are being loaded ask for the table themselves.
@@ -70,11 +71,12 @@ class SharedTable(Generic[D]):
         with _CHANGING:
             specs = self.specs
             for entry in spec.entries:
-                other = specs.get(entry, spec)
+                other = specs.get(entry, spec)  # the declaration itself if the entry is free
                 if other != spec:
                     raise DuplicateNameError(spec.describe_clash(entry, other))
             self._specs = {**specs, **dict.fromkeys(spec.entries, spec)}
-        return not specs.keys() >= set(spec.entries)
+        was_there = specs.keys() >= set(spec.entries)
+        return not was_there
 
     def leave(self, spec: D) -> None:
         """Remove a declaration."""

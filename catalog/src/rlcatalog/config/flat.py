@@ -43,7 +43,7 @@ class FlatConfig(dict[str, Any]):
         self.names: Mapping[type, Mapping[str, str]] = {}
         self.catalog: PartsCatalog | None = None
         if isinstance(values, FlatConfig):
-            self.structs = {**values.structs}
+            self.structs = {**values.structs}  # a copy, because `read_config` adds to it
             self.names = values.names
             self.catalog = values.catalog
 
@@ -108,21 +108,27 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
         ConfigError: A value has the wrong type or is out of range.
     """
     flat = config._config if isinstance(config, ReadOnlyConfig) else config
-    if not isinstance(flat, FlatConfig):
+    if not isinstance(flat, FlatConfig):  # a user's dictionary, which keeps no structs
         return _make_struct(flat, struct, key_names={})
     key_names = flat.names.get(struct, {})
     cached = flat.structs.get(struct)
-    if cached is None or not _has_values_of(flat, cached, key_names):
+    if cached is None or not _is_up_to_date(cached, flat, key_names):
         cached = _make_struct(flat, struct, key_names)
         flat.structs[struct] = cached
     assert isinstance(cached, struct)
     return cached
 
 
-def _has_values_of(
-    config: FlatConfig, cached: msgspec.Struct, key_names: Mapping[str, str]
+def _is_up_to_date(
+    cached: msgspec.Struct, config: FlatConfig, key_names: Mapping[str, str]
 ) -> bool:
-    """Return whether a config still has the values from which a struct was created."""
+    """Return whether a config still has the values from which a struct was created.
+
+    Args:
+        cached: The struct.
+        config: The config, which a model may have changed since then.
+        key_names: Field → key, for keys that differ from their field's name.
+    """
     for field in cached.__struct_fields__:
         key = key_names.get(field, field)
         if key not in config:

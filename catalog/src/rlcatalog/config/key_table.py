@@ -67,20 +67,20 @@ def default_of(struct: type) -> Any:
         DeclarationError: A key has no default or an invalid default, or the struct cannot be
             created from its defaults.
     """
-    with _unusable(struct, "its keys cannot be read"):
+    with _blame_struct(struct, "its keys cannot be read"):
         rows = keys_of(struct)
     for row in rows:
         if row.default is msgspec.NODEFAULT:
             raise DeclarationError(
                 f"config struct {struct.__name__}: key {row.name!r} has no default."
             )
-        with _unusable(struct, f"key {row.name!r} does not allow its own default"):
+        with _blame_struct(struct, f"key {row.name!r} does not allow its own default"):
             convert(plain(row.default), row)
-    with _unusable(struct, "it cannot be created from its defaults"):
+    with _blame_struct(struct, "it cannot be created from its defaults"):
         return struct(**{row.name: plain(row.default) for row in rows})
 
 
-def _unusable(struct: type, problem: str) -> AbstractContextManager[None]:
+def _blame_struct(struct: type, problem: str) -> AbstractContextManager[None]:
     """Return a context in which an error says what is wrong with a config struct."""
 
     def declaration_error(why: str) -> DeclarationError:
@@ -108,7 +108,7 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
         return msgspec.convert(value, row.type)
     except msgspec.ValidationError as error:
         raise _invalid(str(error), value, row, what) from None
-    except Exception as error:  # text with half a surrogate pair, numbers that compare with nothing
+    except Exception as error:  # of other types for odd values, such as text that is not Unicode
         raise ConfigError(
             f"{what} {row.name!r} ({row.meaning}): {shown(value)} cannot be used: {reason(error)}."
         ) from error
@@ -123,16 +123,19 @@ def _invalid(problem: str, value: Any, row: Key, what: str) -> ConfigError:
         row: The key.
         what: Description of the key.
     """
+    # msgspec has one error class; only its text tells a wrong type from a value out of range.
     is_wrong_type = problem.startswith("Expected `") and ", got" in problem
     error_class = ConfigTypeError if is_wrong_type else ConfigError
-    text = one_line(problem).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
+    text = one_line(problem).replace("`", "'").rstrip(".")
+    text = text.replace("at '$", f"at '{row.name}")  # msgspec writes `$` for the value itself
+    text = text[0].lower() + text[1:]
     known = ""
-    if text.startswith("Invalid enum value"):
+    if problem.startswith("Invalid enum value"):
         choices = ", ".join(map(repr, _choices(row.type)))
         if choices:
             known = f" Known: {choices}."
     return error_class(
-        f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found"
+        f"{what} {row.name!r} ({row.meaning}): {text}; found"
         f" {shown(value)}.{known} Default: {shown(row.default)}."
     )
 

@@ -58,7 +58,7 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
         return "linear"
     if callable(value):
         return value
-    # A value of another type is no name.
+    # A value of any other type has no name, and raises the error below.
     name = value.lower() if isinstance(value, str) else ""
     name = ACTIVATION_ALIASES.get(name, name)
     if name in ACTIVATIONS:
@@ -92,7 +92,8 @@ def initializer_name(
         ConfigError: The name, or one of its arguments, is unknown.
     """
     config = config or {}
-    where = f"config key {key + '_config'!r}"
+    config_key = f"{key}_config"
+    where = f"config key {config_key!r}"
     if value is None and config:
         raise ConfigError(f"{where} needs {key!r}; name the initialiser.")
     if value is None or callable(value):
@@ -134,9 +135,10 @@ def _check_arguments(name: str, config: Mapping[str, Any], where: str) -> None:
             raise ConfigError(
                 f"{where}: {argument!r} must be a finite number, found {shown(number)}."
             )
-    numbers: dict[str, float] = {**INITIALIZERS[name], **config}
+    defaults = INITIALIZERS[name]
+    numbers: dict[str, float] = {**defaults, **config}
     is_negative_std = numbers.get("std", 0.0) < 0
-    is_empty_range = numbers.get("a", 0.0) > numbers.get("b", math.inf)
+    is_empty_range = numbers.get("a", 0.0) > numbers.get("b", math.inf)  # from a to b
     if is_negative_std or is_empty_range:
         needs = "std >= 0" if "std" in numbers else "a <= b"
         raise ConfigError(f"{where}: {name!r} needs {needs}, found {shown(config)}.")
@@ -160,7 +162,7 @@ def read_initializers(
     initializers = {}
     for kind in kinds:
         key = f"{prefix}_{kind}_initializer"
-        arguments = dict(get(f"{key}_config") or {})
+        arguments = dict(get(f"{key}_config") or {})  # the config may have None here
         name = initializer_name(get(key), arguments, key)
         if name is not None:
             initializers[kind] = (name, arguments)

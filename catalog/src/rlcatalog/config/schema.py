@@ -48,7 +48,8 @@ class Schema:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         owners: dict[type, str] = {KernelConfig: "rlcatalog", **registry.config_classes}
-        self._defaults = {struct: default_of(struct) for struct in owners}
+        #: Struct class → a struct with the default values.
+        self._default_structs = {struct: default_of(struct) for struct in owners}
         self._names = registry.key_names
         self.keys: dict[str, Key] = {}
         #: Key → the structs it is a field of.
@@ -59,11 +60,11 @@ class Schema:
                 name = key_names[row.name]
                 self.keys[name] = replace(row, name=name, owner=owner)
                 self._structs_of.setdefault(name, []).append(struct)
-        self._values = {key.name: key.default for key in self.keys.values()}
+        self._default_values = {key.name: key.default for key in self.keys.values()}
 
     def defaults(self) -> dict[str, Any]:
         """Return a new `MODEL_DEFAULTS`: every key of the installed packages with its default."""
-        return plain_values(self._values)
+        return plain_values(self._default_values)
 
     def parse(
         self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None
@@ -85,6 +86,7 @@ class Schema:
                 f"model config: expected a dict, found {shown(config)} ({type(config).__name__})."
             )
         explicit = self._explicit_values(config)
+        # An engine's default for a key of a package that is not installed is left out.
         values = {name: value for name, value in (defaults or {}).items() if name in self.keys}
         values.update(explicit)
         differing = {}
@@ -95,12 +97,12 @@ class Schema:
         flat.given = differing
         flat.explicit = explicit
         flat.names = self._names
-        flat.structs = {**self._defaults}
-        # Only structs with a differing value are created anew; a dict keeps their order.
-        differing_structs: dict[type, None] = {}
+        flat.structs = {**self._default_structs}
+        # Only structs with a differing value are created anew.
+        differing_structs: list[type] = []
         for name in differing:
-            differing_structs.update(dict.fromkeys(self._structs_of[name]))
-        for struct in differing_structs:
+            differing_structs += self._structs_of[name]
+        for struct in dict.fromkeys(differing_structs):  # each once
             flat.structs[struct] = self._make_struct(struct, flat)
         return flat
 
@@ -111,17 +113,17 @@ class Schema:
             ConfigError: The config sets one key under two names, or has a key or a value that
                 `parse` refuses.
         """
-        # A user's mapping can raise, even when it is asked for its length.
+        # A user's mapping may be of any class, so that even `len` and `items` can raise an error.
         unreadable = f"model config: {type(config).__name__} cannot be read"
         with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
             entries = list((config or {}).items())
         explicit: dict[str, Any] = {}
-        spellings: dict[str, str] = {}
+        users_keys: dict[str, str] = {}  # current key → the user's name for it
         for key, value in entries:
             copy = plain(value, f"model config key {shown(key)}")
             current = self._translate(key, copy)
             for name in current.keys:
-                other_key = spellings.setdefault(name, key)
+                other_key = users_keys.setdefault(name, key)
                 if other_key != key:
                     alias = other_key if key == name else key
                     raise ConfigError(
@@ -136,6 +138,11 @@ class Schema:
         return {row.name: other_names.get(row.name, row.name) for row in keys_of(struct)}
 
     def _make_struct(self, struct: type, flat: FlatConfig) -> Any:
+        """Create a struct with a config's values.
+
+        Raises:
+            ConfigError: Its package refuses a value.
+        """
         key_names = self._key_names(struct)
 
         def refusal(why: str) -> ConfigError:
@@ -148,7 +155,8 @@ class Schema:
                 f" {', '.join(settings) or 'its defaults'}: {why}."
             )
 
-        with raised_as(refusal, CatalogError):  # its __post_init__ is a plugin's
+        # The struct's class may be a plugin's, and its __post_init__ can raise any error.
+        with raised_as(refusal, CatalogError):
             return struct(**{field: plain(flat[key]) for field, key in key_names.items()})
 
     def _translate(self, key: str, value: Any) -> _CurrentKeys:
@@ -165,26 +173,28 @@ class Schema:
             )
         if key in self.keys:
             return _CurrentKeys((key,), value)
+        # Several packages have a key with this name, and only `package/key` says which is meant.
         if key in self._registry.homeless_keys:
-            raise ConfigError(
-                ways_to_say("model config key", key, self._registry.homeless_keys[key])
-            )
-        # Also for packages that are not installed: RLlib passes whole dictionaries around.
+            owners = self._registry.homeless_keys[key]
+            raise ConfigError(ways_to_say("model config key", key, owners))
+        # RLlib passes its whole model config, so a key with RLlib's default asks for nothing, even
+        # if the package that has the key is not installed.
         if asks_nothing(key, value):
-            return _CurrentKeys((), value)
-        names = tuple(RENAMED.get(key, ()))
-        if names and self.keys.keys() >= set(names):
-            what = "called" if len(names) == 1 else "split into"
+            return _CurrentKeys(keys=(), value=value)
+        new_names = tuple(RENAMED.get(key, ()))
+        are_all_installed = self.keys.keys() >= set(new_names)
+        if new_names and are_all_installed:
+            what = "called" if len(new_names) == 1 else "split into"
             warn_deprecated(
-                f"model config key {key!r} is now {what} {' and '.join(map(repr, names))}."
+                f"model config key {key!r} is now {what} {' and '.join(map(repr, new_names))}."
             )
-            return _CurrentKeys(names, translate(key, value))
+            return _CurrentKeys(new_names, translate(key, value))
         if key in IGNORED:
             warn_deprecated(f"model config key {key!r} has no effect: {IGNORED[key]}")
-            return _CurrentKeys((), value)
+            return _CurrentKeys(keys=(), value=value)
         if key in REFUSED:
             raise ConfigError(f"model config key {key!r} is not supported: {REFUSED[key]}")
-        current_key = names[0] if names else key
+        current_key = new_names[0] if new_names else key
         provider = public_index.provider_of("config", current_key)
         try:
             self._registry.explain_missing(f"model config key {shown(key)}", provider)

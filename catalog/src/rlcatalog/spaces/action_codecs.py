@@ -21,19 +21,19 @@ def codec_class(info: SpaceInfo) -> Any:
     precedence over a codec for a class from a different package.
     """
     table = ActionCodecSpec.table.specs
-    target_of_stranger: str | None = None
-    for name in (*info.classes, info.kind):
-        kind = KINDS.get(name, "")
+    fallback_target: str | None = None
+    for name in (*info.classes, info.kind):  # the most derived class first
+        kind = KINDS.get(name, "")  # such as "box", for Gymnasium's classes
         spec = table.get(name) or table.get(kind)
         if spec is None:
             continue
         target: str = spec.targets["numpy"]
-        is_of_the_class_package = package_of(name) == package_of(target)
-        if kind in table or is_of_the_class_package:
+        is_from_package_of_class = package_of(name) == package_of(target)
+        if kind in table or is_from_package_of_class:
             return _load(target)
-        if target_of_stranger is None:
-            target_of_stranger = target
-    return None if target_of_stranger is None else _load(target_of_stranger)
+        if fallback_target is None:
+            fallback_target = target
+    return None if fallback_target is None else _load(fallback_target)
 
 
 def codec_of_class(name: str) -> Any:

@@ -57,13 +57,14 @@ def read_layout(shape: Sequence[int], given: str | None = None) -> ImageLayout:
     *frames, first, second, third = shape
     has_frames = bool(frames)
     if given is not None:
-        return ImageLayout(has_frames, given == "chw")
+        return ImageLayout(has_frames, channels_first=given == "chw")
     may_be_first = first <= MOST_CHANNELS and first < min(second, third)
     if not may_be_first:
         return ImageLayout(has_frames, channels_first=False)
-    is_first = second == third or min(second, third) > MOST_CHANNELS
+    channels_first = second == third or min(second, third) > MOST_CHANNELS
     may_be_last = third <= MOST_CHANNELS
-    return ImageLayout(has_frames, is_first, is_certain=is_first and not may_be_last)
+    is_certain = channels_first and not may_be_last
+    return ImageLayout(has_frames, channels_first, is_certain)
 
 
 def is_image(info: SpaceInfo, given: str | None = None) -> bool:

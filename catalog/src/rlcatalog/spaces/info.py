@@ -86,7 +86,8 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         Raises:
             UnsupportedSpaceError: `space` is not a Gymnasium space.
         """
-        # mypy takes a class for its instances here, which have no hash.
+        # A cached function, so mypy asks for a hash; it takes the class for one of its instances,
+        # which have none.
         classes, kind = _classes_and_kind(type(space))  # type: ignore[arg-type]
         if "gymnasium.spaces.space.Space" not in classes:
             raise UnsupportedSpaceError(
@@ -97,11 +98,13 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
             )
         shape = None if space.shape is None else tuple(map(int, space.shape))
         dtype = None if space.dtype is None else _dtype_name(space.dtype)
-        fields = _FIELDS[kind](space) if kind in _FIELDS else {}
+        fields = {}
+        if kind in _FIELDS:
+            fields = _FIELDS[kind](space)
         children = []
         if kind in _CHILDREN:
-            for place, child in _CHILDREN[kind](space).items():
-                children.append(cls.read(child, path + place))
+            for path_suffix, child in _CHILDREN[kind](space).items():
+                children.append(cls.read(child, path + path_suffix))
         return cls(
             kind,
             path,

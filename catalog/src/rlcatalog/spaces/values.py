@@ -94,7 +94,7 @@ def _unbatch(values: ModelValues) -> Any:
     """Return a structure in which each RepeatedValues has become a (nested) list of items."""
     if not isinstance(values, RepeatedValues):
         return _map(values, _unchanged, _unbatch)
-    is_batch = len(values.lengths.shape) > 0
+    is_batch = len(values.lengths.shape) > 0  # otherwise a single list, with one length
     if is_batch:
         count = values.lengths.shape[0]
         items = values
@@ -145,7 +145,9 @@ def _unchanged(leaf: _Leaf) -> _Leaf:
 
 
 def _map(values: ModelValues, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -> Any:
-    """Apply `child` to the children of a structure, or `leaf` to a tensor."""
+    """Return a structure with `child` applied to each of its children; `leaf(values)` if `values`
+    is a tensor.
+    """
     if isinstance(values, Mapping):
         return {key: child(value) for key, value in values.items()}
     if isinstance(values, list):
@@ -155,7 +157,7 @@ def _map(values: ModelValues, leaf: Callable[[Any], Any], child: Callable[[Any],
     if is_dataclass(values) and not isinstance(values, type):
         changes = {}
         for field in fields(values):
-            part = getattr(values, field.name)  # a plugin's dataclass has fields of its own
+            part = getattr(values, field.name)  # a plugin's dataclass may have any fields
             if part is not None:
                 changes[field.name] = child(part)
         return replace(values, **changes)
