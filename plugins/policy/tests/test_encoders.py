@@ -205,7 +205,7 @@ def test_encode_batch_without_filter_passes_nan_on(plain_encoder):
 def test_mask_is_removed_from_what_the_preprocessor_sees(mask_encoder):
     batch = batch_with_mask([[1, 0, 1], [1, 0, 1]])
 
-    assert mask_encoder.mask_apart
+    assert mask_encoder.removes_mask
     assert set(mask_encoder.seen(batch)) == {"x"}
 
 
@@ -258,7 +258,7 @@ def test_mask_in_observations_has_a_row_for_each(mask_encoder):
 
 
 def test_observations_without_mask_have_none(plain_encoder):
-    assert not plain_encoder.mask_apart
+    assert not plain_encoder.removes_mask
     assert plain_encoder.seen(TWO_OBS) is TWO_OBS
     assert plain_encoder.encode_batch(TWO_OBS)[1] is None
 
@@ -291,7 +291,7 @@ def encoder_that_reads_mask(catalog):
 def test_custom_preprocessor_is_given_the_mask(encoder_that_reads_mask):
     obs = obs_with_mask([1, 1, 1])
 
-    assert not encoder_that_reads_mask.mask_apart
+    assert not encoder_that_reads_mask.removes_mask
     assert encoder_that_reads_mask.seen(obs) is obs
 
 

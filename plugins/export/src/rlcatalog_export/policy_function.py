@@ -296,7 +296,7 @@ class PolicyFunction:
             observation_space=observation_space_to_json(policy),
             action_space=action_space_to_json(policy),
             mask_key=policy.masks.key,
-            mask_apart=policy.encoder.mask_apart,
+            mask_apart=policy.encoder.removes_mask,
             mask_columns=policy.masks.choices if self.masked else (),
             raw_kinds=resolution.dists.raw_kinds(policy.framework),
             action_bounds=policy.config["action_bounds"],

@@ -56,7 +56,7 @@ def take_step(
                 encoded, before.views, before.memory, mask, explore
             )
         except BaseException as error:
-            policy.output_checker.blame(error)
+            policy.output_checker.blame(error)  # may raise another error, which names a plugin
             raise
 
     # The step keeps tensors; the state and the environment's actions are arrays.

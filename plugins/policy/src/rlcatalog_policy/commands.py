@@ -20,6 +20,7 @@ def summary(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Print the model's layers for an environment, with their shapes and numbers of weights."""
+    # What plugins print goes to standard error, so that standard output is the answer alone.
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         spaces = catalog.spaces_of(env, config)
         resolution = catalog.resolve(spaces.observation, spaces.action, config, framework)

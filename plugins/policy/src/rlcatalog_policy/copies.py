@@ -47,6 +47,7 @@ def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
     """
     # `copy.deepcopy` may have copied the model already, as a part of another object.
     model_copy = memo.get(id(policy.model))
+    # If the config contains a module instance, the new policy must not share it.
     with copying_instances():
         copy = type(policy)(
             policy.catalog,
@@ -68,9 +69,10 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
             registered.
     """
     resolution = policy.resolution
-    addresses = list(dict.fromkeys(part.address for part in _own_parts(policy)))
+    addresses = [part.address for part in _own_parts(policy)]
+    unique_addresses = list(dict.fromkeys(addresses))
     return {
-        "catalog": policy.catalog.pickled(addresses),
+        "catalog": policy.catalog.pickled(unique_addresses),
         "pins": Pins.of(resolution).as_dict(),
         "config": resolution.config.given | resolution.pinned_keys(),
         "framework": policy.framework,

@@ -81,6 +81,7 @@ def check_columns(masks: ActionMasks, mask: Tensor, rows: int, name: str) -> Non
     Raises:
         ActionMaskError: The shape is wrong, a number is neither 0 nor 1, or a row allows no action.
     """
+    # If nothing can be masked, so that the size is 0, `matrix` below says so.
     if masks.size and tuple(mask.shape) != (rows, masks.size):
         raise ActionMaskError(
             f"{name}: expected shape ({rows}, {masks.size}), as Policy.action_mask returns it,"
@@ -122,7 +123,7 @@ class Encoder:
     Attributes:
         preprocessor: Encodes observations, omitting their masks if the model does not see them.
         masks: Reads action masks.
-        mask_apart: Whether the mask is removed before the preprocessor runs.
+        removes_mask: Whether the mask is removed before the preprocessor runs.
         filter: The filter after the preprocessor, or None.
         space: The space of encoded and filtered observations.
     """
@@ -149,7 +150,7 @@ class Encoder:
             codec,
             info_key=config["action_mask_key"],
         )
-        self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
+        self.removes_mask = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
         self.space: gymnasium.Space[Any] = self.preprocessor.observation_space
         if filters:
@@ -162,7 +163,7 @@ class Encoder:
         """Return the preprocessor's input from an observation or a batch: all of it, or all but the
         action mask.
         """
-        if self.mask_apart:
+        if self.removes_mask:
             return self.masks.without(obs)
         return obs
 
@@ -196,13 +197,14 @@ class Encoder:
             if self.masks.key is not None:
                 if mask is NOT_GIVEN:
                     mask_in_obs = self.masks.of(obs)
-                if self.mask_apart:
+                if self.removes_mask:
                     obs = self.masks.without(obs)
             encoded = self.preprocessor.encode_batch(obs)
         except (ActionMaskError, ObservationError) as error:
             raise with_batch_hint(error, self.preprocessor, self.seen(obs)) from error.__cause__
         if self.filter is not None:
-            check_observations(encoded, self.preprocessor)  # the filter may clip them to its bounds
+            # Before the filter, which may clip infinite numbers to its bounds.
+            check_observations(encoded, self.preprocessor)
             encoded = self.filter.filtered(encoded)
 
         if mask is not NOT_GIVEN:
@@ -213,7 +215,8 @@ class Encoder:
             return encoded, None
         if len(mask_in_obs) == len(encoded):
             return encoded, mask_in_obs  # `masks.of` has checked it
-        return encoded, self.masks.matrix(mask_in_obs, len(encoded))  # raises the error
+        # The numbers of masks and observations differ: this call raises the error.
+        return encoded, self.masks.matrix(mask_in_obs, len(encoded))
 
     def resolve_mask(self, encoded: Array | Tensor, mask: Any = NOT_GIVEN) -> Any:
         """Return the action masks `[B, m]` of encoded observations; raise an error if the latter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +61,12 @@ class EnvMasks:
         self._masks = masks
         self._n = int(envs.num_envs)
         self._resets_at_once = autoreset_of(envs) == "same_step"
-        #: Whether masks beside the observations count.
-        self._reads = masks.key is None and masks.info_key is not None
+        #: Whether masks beside the observations count: there is none in them, and masks are not
+        #: switched off.
+        self._reads_masks = masks.key is None and masks.info_key is not None
         #: Returns the masks of all environments; None if they have no method for masks.
         self._call_action_masks: Callable[[], Iterable[Any]] | None = None
-        if self._reads:
+        if self._reads_masks:
             self._call_action_masks = _method_of(envs)
         #: Whether masks are in the infos; the first reset decides.
         self._in_infos = False
@@ -85,13 +85,13 @@ class EnvMasks:
         Warns:
             UnusedMaskWarning: There are masks, but the action space has nothing to forbid.
         """
-        if not self._reads:
+        if not self._reads_masks:
             return
         self._in_infos = any(mask is not None for mask in self._from_infos(infos))
         if self._call_action_masks is not None:
             masks = self._from_method()
             if all(mask is None for mask in masks):
-                self._call_action_masks = None
+                self._call_action_masks = None  # there is such a method, but it gives no masks
         has_masks = self._in_infos or self._call_action_masks is not None
         self.columns = None
         if not self._masks.size:
@@ -99,6 +99,7 @@ class EnvMasks:
                 self._warn_of_unused_masks()
             return
         if has_masks:
+            # Everything is allowed until `_update`, below, has read the masks.
             self.columns = np.ones((self._n, self._masks.size), np.bool_)
         all_rows = np.ones(self._n, np.bool_)
         self._update(infos, all_rows)
@@ -127,10 +128,10 @@ class EnvMasks:
 
     def _update(self, infos: Mapping[str, Any], rows: Array) -> None:
         """Read the masks of the environments in `rows`, booleans `[N]`."""
-        if not self._reads or not self._masks.size or not rows.any():
+        if not self._reads_masks or not self._masks.size or not rows.any():
             return
         if not self._in_infos:
-            self._refuse_late(infos, rows)
+            self._refuse_late_mask(infos, rows)
         if self.columns is None:
             return
         batches = []
@@ -144,6 +145,7 @@ class EnvMasks:
             raise ActionMaskError(
                 f"{self._where()}: {error} Rows are environments. {_WAY_OUT}"
             ) from error
+        # The other environments keep their masks.
         self.columns = np.where(rows[:, None], columns, self.columns)
 
     def _from_infos(self, infos: Mapping[str, Any]) -> list[Any]:
@@ -179,7 +181,7 @@ class EnvMasks:
             batch[env] = masks[env]
         return batch
 
-    def _refuse_late(self, infos: Mapping[str, Any], rows: Array) -> None:
+    def _refuse_late_mask(self, infos: Mapping[str, Any], rows: Array) -> None:
         """Raise an error if there is a mask in the infos, but there was none at the first reset."""
         key = str(self._masks.info_key)
         if key not in infos:
@@ -249,12 +251,13 @@ def _method_of(envs: VectorEnv[Any, Any, Any]) -> Callable[[], Iterable[Any]] | 
     None if there is no such method.
     """
     innermost_envs = read_attribute(envs, "unwrapped", envs)
-    # A vector environment may have no single environments, or a different form of `call`.
-    with suppress(Exception):
-        if any(innermost_envs.call("has_wrapper_attr", "action_masks")):
-            return partial(innermost_envs.call, "action_masks")
-        return None
-    method: Callable[[], Iterable[Any]] | None = read_attribute(innermost_envs, "action_masks")
-    if callable(method):
-        return method
+    try:
+        is_method_of_envs = any(innermost_envs.call("has_wrapper_attr", "action_masks"))
+    except Exception:
+        # There are no single environments, or `call` has a different form: the vector environment
+        # itself may have the method.
+        method: Callable[[], Iterable[Any]] | None = read_attribute(innermost_envs, "action_masks")
+        return method if callable(method) else None
+    if is_method_of_envs:
+        return partial(innermost_envs.call, "action_masks")
     return None

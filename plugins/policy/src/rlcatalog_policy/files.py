@@ -72,6 +72,7 @@ def lock_folder(folder: Path, *, wait: bool = True) -> Iterator[None]:
         try:
             fcntl.flock(handle, operation)
         except OSError as error:
+            # A file system without locks: go on without one.
             has_no_locks = error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
             if not has_no_locks:
                 raise

@@ -27,18 +27,18 @@ Rewards: TypeAlias = Array | Sequence[float]
 _ActionReader: TypeAlias = ActionCodec | LoweredActions
 
 #: RLlib's names for a column one step back.
-_STEP_BACK = {
+_COLUMNS_ONE_STEP_BACK = {
     "prev_actions": "actions",
     "prev_action": "actions",
     "prev_rewards": "rewards",
     "prev_reward": "rewards",
 }
 #: RLlib's other names for columns.
-_SYNONYMS = {"dones": "terminateds", "action": "actions", "reward": "rewards"}
+_COLUMN_SYNONYMS = {"dones": "terminateds", "action": "actions", "reward": "rewards"}
 #: Columns of past steps that are known when acting; for the current step, `obs` and `t` are known.
-_PAST = ("obs", "actions", "action_inputs", "rewards")
+_PAST_COLUMNS = ("obs", "actions", "action_inputs", "rewards")
 #: Columns that only a finished rollout has, in addition to the columns known when acting.
-_TRAINING = (
+_ROLLOUT_COLUMNS = (
     "new_obs",
     "terminateds",
     "truncateds",
@@ -86,8 +86,8 @@ class View:
     @property
     def looks_ahead(self) -> bool:
         """Whether the view needs values that are not yet known when acting."""
-        if self.column not in (*_PAST, "t"):
-            return True
+        if self.column not in (*_PAST_COLUMNS, "t"):
+            return True  # only a finished rollout has the column
         is_known_at_once = self.column in ("obs", "t")
         last_known_step = 0 if is_known_at_once else -1
         return max(self.shifts) > last_known_step
@@ -146,12 +146,12 @@ class Views:
         self.all = [
             _parse_view(name, requirement, model_name)
             for name, requirement in requirements.items()
-            if not _is_no_view(name, requirement)
+            if _is_view(name, requirement)
         ]
         for view in self.all:
             self._check_direction(view)
         self.ahead = [view for view in self.all if view.looks_ahead]
-        self._back = [view for view in self.all if not view.looks_ahead]
+        self._past_views = [view for view in self.all if not view.looks_ahead]
 
         raw_dtype = np.int64 if actions.whole else np.float32
         self.windows: dict[str, ColumnWindow] = {}
@@ -161,12 +161,13 @@ class Views:
         self._add_window("rewards", (), np.float32)
 
         self.reads_rewards = "rewards" in self.windows
-        self.acting_names = tuple(view.name for view in self._back if view.is_for_acting)
+        self.acting_names = tuple(view.name for view in self._past_views if view.is_for_acting)
         self.training_repeats = {
             view.name: view.batch_repeat for view in self.all if view.is_for_training
         }
 
     def _check_direction(self, view: View) -> None:
+        """Check that a view that looks ahead is not for acting, and does not also look back."""
         if not view.looks_ahead:
             return
         if view.is_for_acting:
@@ -185,7 +186,7 @@ class Views:
         self, column: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic] | None
     ) -> None:
         """Keep as many of a column's last values as the furthest view into it needs."""
-        first_shifts = [min(view.shifts) for view in self._back if view.column == column]
+        first_shifts = [min(view.shifts) for view in self._past_views if view.column == column]
         depth = -min(first_shifts, default=0)
         if depth > 0:
             self.windows[column] = ColumnWindow(depth, shape, dtype)
@@ -242,7 +243,9 @@ class Views:
         """
         if actions is None:
             actions = self._actions
-        return {view.name: self._see_one(view, history, obs, ops, actions) for view in self._back}
+        return {
+            view.name: self._see_one(view, history, obs, ops, actions) for view in self._past_views
+        }
 
     def _see_one(
         self,
@@ -378,12 +381,13 @@ def check_reward(reward: Rewards | None, t: Array, who: str) -> Array | None:
     return rewards
 
 
-def _is_no_view(name: str, requirement: ViewRequirement) -> bool:
-    """Return whether a requirement is not a view but the current observation or a state."""
+def _is_view(name: str, requirement: ViewRequirement) -> bool:
+    """Return whether a requirement is a view, and not a state or the current observation."""
     if name.startswith(("state_in_", "state_out_")):
-        return True
+        return False
     is_current_step = requirement.shift_arr.tolist() == [0]
-    return name == "obs" and requirement.data_col in (None, "obs") and is_current_step
+    is_obs = name == "obs" and requirement.data_col in (None, "obs")
+    return not (is_obs and is_current_step)
 
 
 def is_one_step(requirement: ViewRequirement) -> bool:
@@ -392,16 +396,18 @@ def is_one_step(requirement: ViewRequirement) -> bool:
 
 
 def _parse_view(name: str, requirement: ViewRequirement, model_name: str) -> View:
+    """Return a requirement as a view, with rlcatalog's name for the column that it reads."""
     column = requirement.data_col or name
     shifts = tuple(int(shift) for shift in requirement.shift_arr)
-    if column in _STEP_BACK:
-        # RLlib's "prev_actions" is "actions" one step back; with another shift, the shift says it.
-        column = _STEP_BACK[column]
+    if column in _COLUMNS_ONE_STEP_BACK:
+        # RLlib's "prev_actions" is "actions" one step back. If the requirement has a shift of its
+        # own, that is already the shift into "actions".
+        column = _COLUMNS_ONE_STEP_BACK[column]
         if shifts == (0,):
             shifts = (-1,)
-    column = _SYNONYMS.get(column, column)
+    column = _COLUMN_SYNONYMS.get(column, column)
 
-    supported_columns = (*_PAST, "t", *_TRAINING)
+    supported_columns = (*_PAST_COLUMNS, "t", *_ROLLOUT_COLUMNS)
     if column not in supported_columns and requirement.used_for_compute_actions:
         raise NotServedError(
             f"{model_name} requests the view {name!r} into the column {column!r}; expected one of"

@@ -419,7 +419,7 @@ def _name_file_in_errors(tensor_file: TensorFile) -> Iterator[None]:
         yield
     except (SavedPolicyError, ModelContractError) as error:
         if isinstance(error, SavedPolicyError) and path in str(error):
-            raise
+            raise  # it names the file already
         raise SavedPolicyError(f"{path}: {error}") from error
     except Exception as error:
         raise SavedPolicyError(f"{path}: {type(error).__name__}: {error}") from error
@@ -508,7 +508,7 @@ def _choose_space(
     Raises:
         SavedPolicyError: The saved space cannot be read, or is a different one.
     """
-    saved_space: Any = saved_data
+    saved_space: Any = saved_data  # shown in the last error below if it cannot be rebuilt
     try:
         saved_space = space_from_json(saved_data)
     except Exception as error:  # Gymnasium's spaces may raise anything
@@ -518,7 +518,8 @@ def _choose_space(
             ) from error
     if space_of_user is None:
         return saved_space  # type: ignore[no-any-return]
-    # A space of another class may be written as a standard one, with which it cannot be compared.
+    # Like saving, this writes a subclass of a known class as that class. What cannot be written, or
+    # was not, cannot be compared.
     data_of_user = space_to_json(space_of_user, of_known_kind)
     if data_of_user is None or saved_data is None:
         return space_of_user

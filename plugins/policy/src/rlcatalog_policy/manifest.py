@@ -141,8 +141,9 @@ def decode(file: RegularFile) -> Manifest:
         if data["checksum"] != checksum_of(data):
             raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
         manifest = msgspec.convert(data, Manifest)
+        # What the file leaves out has the default of its time.
         manifest.config = _earlier_defaults(manifest) | config_from_plain(manifest.config)
-        # Format version 2 scaled to all finite bounds.
+        # In format version 2, "affine" scaled to all finite bounds, which has another name now.
         if manifest.format_version == 2 and manifest.config["action_bounds"] == "affine":
             manifest.config["action_bounds"] = "affine_all"
     _check_files(manifest, path)
@@ -163,6 +164,7 @@ def _read_data(file: RegularFile) -> dict[str, Any]:
             f"{path}: not written by rlcatalog (it does not say format {FORMAT!r})."
         )
     version = data.get("format_version")
+    # Its keys are the readable versions; `True` is no version, but equals 1.
     is_readable = type(version) is int and version in EARLIER_DEFAULTS
     if not is_readable:
         readable = " and ".join(map(str, EARLIER_DEFAULTS))
@@ -195,7 +197,7 @@ def _check_files(manifest: Manifest, path: Path) -> None:
     for role in roles:
         name = manifest.file(role)
         if name is None:
-            missing_names.append(file_name(role, digest=""))
+            missing_names.append(file_name(role, digest=""))  # for the message
         else:
             known_names.add(name)
     if missing_names:
@@ -241,7 +243,7 @@ def _to_json(value: Any, place: str) -> Any:
         return {name: _to_json(item, f"{place}[{name!r}]") for name, item in value.items()}
     if exact_type is list:
         return [_to_json(item, f"{place}[{index}]") for index, item in enumerate(value)]
-    if exact_type is float and not math.isfinite(value):
+    if exact_type is float and not math.isfinite(value):  # JSON has no such numbers
         return {_FLOAT: repr(value)}
     if exact_type in (str, int, float, bool, type(None)):
         return value
@@ -296,6 +298,7 @@ def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_json(value: Any) -> Any:
+    """Return the config value that `_to_json` wrote; code becomes a `LeftOut` with its name."""
     if isinstance(value, list):
         return [_from_json(item) for item in value]
     if not isinstance(value, dict):

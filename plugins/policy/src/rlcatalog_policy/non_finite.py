@@ -38,14 +38,12 @@ def check_step(
     Raises:
         NonFiniteError: A number is NaN or infinite.
     """
-    # One sum of products for both arrays, which is finite only if all of their numbers are.
-    logp_or_value = logp if value is None else value
-    has_finite_results = math.isfinite(np.vdot(logp, logp_or_value)) and (
-        # The square of a masked logit, the lowest finite number, overflows.
-        math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all()
-    )
+    # A fast check of the usual case: a sum of products is finite only if all numbers in it are.
+    has_finite_results = math.isfinite(np.vdot(logp, logp if value is None else value))
+    # The square of a masked logit, the lowest finite number, overflows: then look at each number.
+    has_finite_inputs = math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all()
     has_finite_obs = encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded))
-    if has_finite_results and has_finite_obs:
+    if has_finite_results and has_finite_inputs and has_finite_obs:
         return
 
     numbers_with_names = [
@@ -170,7 +168,7 @@ def _first_row(numbers: Array) -> int | None:
         return None
     indices = np.argwhere(~np.isfinite(numbers))
     if not len(indices):
-        return None  # the sum is infinite because of large numbers alone
+        return None  # all numbers are finite, but their squares are too large for the sum
     return int(indices[0, 0])
 
 

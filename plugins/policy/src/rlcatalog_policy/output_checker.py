@@ -301,7 +301,6 @@ class OutputChecker:
     def _check_signatures(self, error: TypeError) -> None:
         """Raise an error if a method of the parts does not take the contract's arguments."""
         for call in self._calls():
-            # The method's signature if it does not take these arguments, otherwise None.
             signature = signature_if_refused(call.method, call.arguments, call.keywords)
             if signature is None:
                 continue
@@ -327,7 +326,7 @@ class OutputChecker:
             yield _Call(name_method(outermost, "value_function"), outermost.value_function)
 
         dist, options = unbind(self._policy.dist_class)
-        inputs = object()
+        inputs = object()  # a stand-in, because nothing is called
         yield _Call(self._name_dist("__init__"), dist, (inputs, None), options)
         for name, count in _METHODS.items():
             # A user's distribution may lack a method that the engine at hand does not call.
@@ -413,8 +412,10 @@ def fits(array: Any, expected: Shape) -> bool:
     """
     shape = shape_of(array)
     if shape is None:
-        # A tensor of TensorFlow whose number of axes is unknown has a shape of rank None.
-        return getattr(getattr(array, "shape", 0), "rank", 0) is None
+        # A user's object: no tensor, or a tensor of TensorFlow with an unknown number of axes.
+        tensor_shape = getattr(array, "shape", None)
+        # Only the latter has a shape with the rank None; it may fit.
+        return getattr(tensor_shape, "rank", 0) is None
     if len(shape) != len(expected):
         return False
     lengths = zip(shape, expected, strict=True)
@@ -422,6 +423,7 @@ def fits(array: Any, expected: Shape) -> bool:
 
 
 def _length_fits(length: int | None, expected: int | None) -> bool:
+    """Return whether an axis may have the expected length; None is an unknown length."""
     if length is None or length == expected:
         return True
     return expected is None and length != 1
@@ -448,6 +450,7 @@ def _find_outside(codec: ActionCodec, raw: Array) -> _Outside | None:
             expected = f"an integer from 0 to {codec.counts[column] - 1}"
         return _Outside(expected, f"{raw[row, column]} in row {row}")
 
+    # Choices were checked above; a codec that clips maps every finite number into the space.
     if codec.whole or codec.clips:
         return None
     for row, action in enumerate(rows_of(codec.info, codec.adapt(raw))):
@@ -486,10 +489,13 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
 
 
 def _check_dist(plan: DistPlan, framework: str, config: Mapping[str, Any]) -> None:
+    """Raise an error unless a distribution's class takes the arguments and the number of inputs
+    that its declaration promises.
+    """
     part = plan.part
     cls, options = unbind(plan.load(framework, config))
-    # The class's signature if it does not take these arguments, otherwise None.
-    signature = signature_if_refused(cls, (None, None), options)
+    inputs_and_model = (None, None)  # stand-ins, because the class is not called
+    signature = signature_if_refused(cls, inputs_and_model, options)
     if signature is not None:
         arguments = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
         raise part.fault(

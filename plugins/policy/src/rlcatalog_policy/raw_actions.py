@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -55,8 +54,10 @@ def _to_batch(info: SpaceInfo, actions: Actions) -> Any:
     if is_single is None:  # no shape says so, as with a text
         is_single = info.space.contains(arrays)
     if is_single:
-        with suppress(ValueError, KeyError, TypeError):  # the codec will raise the error
+        try:
             return stack(info, [arrays])
+        except (ValueError, KeyError, TypeError):
+            return arrays  # the codec will raise an error that says more
     return arrays
 
 
@@ -82,15 +83,17 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
         return None
     if info.shape is None:
         return None
-    with suppress(ValueError):  # lists of different lengths; the codec will raise the error
+    try:
         return np.ndim(actions) == len(info.shape)
-    return False
+    except ValueError:  # lists of different lengths, which the codec will report
+        return False
 
 
 def _children(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
     """Return the entries that exist; the codec reports missing ones."""
     if not info.keys:
         if isinstance(actions, tuple | list):
+            # Not strict, because the codec reports a wrong length.
             return list(zip(info.children, actions, strict=False))
         return []
     if not isinstance(actions, Mapping):
@@ -164,7 +167,7 @@ def _check_inverse(codec: ActionCodec, actions: Any, part: Part) -> None:
                 f" {shown(action, 120)} in row {row}."
             )
         # A codec that overrides adapt() and inherits invert() has the inverse of another adapt().
-        if _place_of_definition(codec, "adapt") < _place_of_definition(codec, "invert"):
+        if _mro_index_of(codec, "adapt") < _mro_index_of(codec, "invert"):
             raise NotServedError(
                 f"{codec.info.path}: {_describe_codec(codec, part)} has no inverse: it defines"
                 f" adapt() but not invert(); {_WAY_OUT}."
@@ -194,7 +197,7 @@ def _describe_codec(codec: ActionCodec, part: Part) -> str:
     return f"{type(codec).__name__} of {part.provider} (action_codec {part.name!r})"
 
 
-def _place_of_definition(codec: ActionCodec, method: str) -> int:
+def _mro_index_of(codec: ActionCodec, method: str) -> int:
     """Return the MRO index of the class that defines a method; 0 is the codec's own class."""
     return next(i for i, cls in enumerate(type(codec).__mro__) if method in vars(cls))
 
@@ -209,8 +212,9 @@ def _is_close(one: Any, other: Any) -> bool:
         if not isinstance(other, tuple | list) or len(one) != len(other):
             return False
         return all(map(_is_close, one, other))
-    with suppress(TypeError, ValueError):  # not numbers
+    try:
         if np.shape(one) != np.shape(other):
             return False
         return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    return bool(np.array_equal(one, other))
+    except (TypeError, ValueError):  # not numbers
+        return bool(np.array_equal(one, other))

@@ -107,6 +107,7 @@ def _config_to_save(resolution: Resolution) -> dict[str, Any]:
     """Return the config keys to save; for a model defined in the program, a name
     replaces the code.
     """
+    # Saved even if they have their defaults, which may change in a later version.
     rules = {key: resolution.config[key] for key in RULES}
     config = rules | resolution.config.given | resolution.pinned_keys()
     model_code = config.get("custom_model")

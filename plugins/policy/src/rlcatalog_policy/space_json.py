@@ -138,8 +138,11 @@ def _node_to_json(info: SpaceInfo, stand_in: StandIn) -> Data | None:
 
 
 def _to_json(info: SpaceInfo, stand_in: StandIn) -> Data | None:
+    """Return a space as data, or None if it or a child of it cannot be written; see
+    `space_to_json`.
+    """
     class_name = info.classes[0]
-    if class_name not in KINDS:
+    if class_name not in KINDS:  # not a class of Gymnasium or the kernel
         codec = codec_of_class(class_name)
         if codec is not None:
             data = codec.space_to_json(info.space)
@@ -176,6 +179,7 @@ def _children_to_json(info: SpaceInfo, stand_in: StandIn) -> list[Data | None]:
 
 
 def _from_json(data: Any) -> Any:
+    """Return the space that `_node_to_json` wrote."""
     kind = data.get("space") if isinstance(data, dict) else None
     if not isinstance(kind, str):
         raise ValueError(f"expected a table with a kind of space, found {data!r}")

@@ -62,7 +62,7 @@ def describe_env(env: AnyEnv) -> tuple[str, str]:
     num_envs = read_attribute(env, "num_envs")
     if num_envs is not None:
         description = f"a vector environment of {num_envs} ({name})"
-        source = "MyEnv"
+        source = "MyEnv"  # the name of the environments' class is unknown
     else:
         description = f"one environment ({name})"
         source = name

@@ -81,7 +81,7 @@ class Summary:
         for layer in self.layers:
             description = _arrays_text(layer) if self.built else _output_text(layer)
             rows.append((layer.name, description, f"{layer.weights:,}"))
-        size = _size_text(num_bytes=4 * self.weights)
+        size = _size_text(num_bytes=4 * self.weights)  # a float32 has 4 bytes
         facts = [
             ("framework", self.framework),
             ("weights", f"{self.weights:,} numbers, {size} as float32"),
@@ -108,6 +108,7 @@ def summarize_weights(policy: Policy) -> Summary:
     shapes_by_layer: dict[str, dict[str, Shape]] = {}
     for name, array in weights_of(policy.model).items():
         layer_name, _, array_name = name.rpartition(".")
+        # A weight without a prefix is a layer by itself.
         shapes = shapes_by_layer.setdefault(layer_name or array_name, {})
         shapes[array_name] = tuple(array.shape)
     layers = []

@@ -46,12 +46,12 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
             " batch['mask'] = None if every action was allowed when the policy acted."
         )
     obs = _with_shape(batch["obs"])
-    check_encoded(obs.shape, policy.preprocessor.shape, "obs", "batch['obs']: ")
+    check_encoded(obs.shape, policy.preprocessor.shape, name="obs", place="batch['obs']: ")
     rows = obs.shape[0]
     raw = _with_shape(batch["raw_action"])
     _check_shapes(policy, batch, raw, rows)
     if batch.get("mask") is not None:
-        check_columns(policy.masks, _with_shape(batch["mask"]), rows, "batch['mask']")
+        check_columns(policy.masks, _with_shape(batch["mask"]), rows, name="batch['mask']")
 
     # None in a trace and on other devices than the CPU.
     raw_array = host_values(raw)
