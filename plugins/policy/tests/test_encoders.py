@@ -206,7 +206,7 @@ def test_mask_is_removed_from_what_the_preprocessor_sees(mask_encoder):
     batch = batch_with_mask([[1, 0, 1], [1, 0, 1]])
 
     assert mask_encoder.removes_mask
-    assert set(mask_encoder.seen(batch)) == {"x"}
+    assert set(mask_encoder.preprocessor_input(batch)) == {"x"}
 
 
 def test_mask_is_taken_from_the_observations(mask_encoder):
@@ -259,7 +259,7 @@ def test_mask_in_observations_has_a_row_for_each(mask_encoder):
 
 def test_observations_without_mask_have_none(plain_encoder):
     assert not plain_encoder.removes_mask
-    assert plain_encoder.seen(TWO_OBS) is TWO_OBS
+    assert plain_encoder.preprocessor_input(TWO_OBS) is TWO_OBS
     assert plain_encoder.encode_batch(TWO_OBS)[1] is None
 
 
@@ -292,7 +292,7 @@ def test_custom_preprocessor_is_given_the_mask(encoder_that_reads_mask):
     obs = obs_with_mask([1, 1, 1])
 
     assert not encoder_that_reads_mask.removes_mask
-    assert encoder_that_reads_mask.seen(obs) is obs
+    assert encoder_that_reads_mask.preprocessor_input(obs) is obs
 
 
 def test_mask_counts_even_if_a_preprocessor_sees_it(encoder_that_reads_mask):

@@ -109,7 +109,7 @@ def preprocessor_after_first_observation(space, wrap):
     whole_space = spaces.Dict({"a": space}) if wrap is wrap_in_dict else space
     preprocessor = make_preprocessor(whole_space)
     preprocessor.encode_batch([wrap(space.sample())])
-    assert not preprocessor._unchecked
+    assert not preprocessor._checks_next
     return preprocessor
 
 

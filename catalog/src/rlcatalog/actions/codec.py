@@ -398,6 +398,7 @@ class ActionCodec:
         if not has_columns or (rows is not None and len(columns) != rows):
             raise self._bad_mask(self._expected_mask_shape(rows), f"shape {shape}")
         is_allowed: Array = columns.astype(np.bool_)
+        # Only 0 and 1 equal their booleans.
         if columns.dtype.kind != "b" and not (columns == is_allowed).all():
             other_value = columns[columns != is_allowed][0]
             raise self._bad_mask("booleans, or 0 and 1", other_value)

@@ -95,7 +95,7 @@ class ActionMasks:
 
         Args:
             obs: The batch.
-            idle: See `matrix`.
+            idle: Rows in which no action will be taken; they allow everything.
 
         Raises:
             ObservationError: The key is missing.
@@ -282,8 +282,8 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[st
 
 
 def _without(obs: Any, steps: Sequence[str]) -> Any:
-    """Return an observation without the entry to which the keys lead, and without a dict that
-    becomes empty.
+    """Return an observation without the entry to which the keys `steps` lead, and without a dict
+    that becomes empty.
     """
     # A user's observation that is no dict is left to the preprocessor, which reports it.
     if not hasattr(obs, "items"):

@@ -80,7 +80,7 @@ class SeparateValue(ModelV2):
         self.view_requirements = {**value_trunk.view_requirements, **trunk.view_requirements}
         #: The number of states of the policy's chain.
         self.num_policy_states = len(list(trunk.get_initial_state()))
-        assert trunk.num_outputs is not None
+        assert trunk.num_outputs is not None  # `assemble` has checked it
         plan = output_plan(
             self.model_config, trunk.num_outputs, hidden=[], num_outputs=self.num_outputs
         )

@@ -31,7 +31,7 @@ def create_preprocessor(
     Raises:
         PartError: The target is not a preprocessor class, or its constructor breaks the contract.
     """
-    cls = part.load("numpy")
+    cls = part.load("numpy")  # a preprocessor has one class, for all frameworks
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
         raise part.fault(
             f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}."

@@ -139,7 +139,7 @@ class Preprocessor:
         self.info = info or SpaceInfo.read(obs_space)
         self.check_mode = check
         #: Whether the next observation must be checked.
-        self._unchecked = check != "never"
+        self._checks_next = check != "never"
         self.shape = self._check_encoded_shape(self._init_shape(obs_space, self._options))
         self.size = math.prod(self.shape)
         self._is_flat = len(self.shape) == 1
@@ -279,13 +279,13 @@ class Preprocessor:
 
     def transform(self, observation: Any) -> Array:
         """Encode one observation into a new array of `shape`."""
-        was_unchecked = self._unchecked
-        if was_unchecked:
+        checks_this = self._checks_next
+        if checks_this:
             self.check_shape(observation)
         out = zeros(self.size, _FLOAT32)
-        self._write_or_explain(observation, out)
+        self._write_or_refuse(observation, out)
         # Only in the mode "always": `check_shape` has just ended the checks of the mode "first".
-        if was_unchecked and self._unchecked:
+        if checks_this and self._checks_next:
             check_bounds(self, out)
         if self._is_flat:
             return out
@@ -303,7 +303,7 @@ class Preprocessor:
         """
         if isinstance(batch, list):
             batch = self._stack(batch)
-        is_watching = self._unchecked or not self._is_batch_safe
+        is_watching = self._checks_next or not self._is_batch_safe
         copy = None
         try:
             if is_watching:
@@ -314,7 +314,7 @@ class Preprocessor:
         except CatalogError:
             raise
         except (Exception, SystemExit) as error:
-            self._explain_batch(batch, error)
+            self._refuse_batch(batch, error)
         if is_watching:
             self._check_encoding(batch, copy, out)
         if self._is_flat:
@@ -332,7 +332,7 @@ class Preprocessor:
         Raises:
             ModelContractError: A value is outside the codec's bounds, or the batch was modified.
         """
-        if self._unchecked:
+        if self._checks_next:
             check_bounds(self, encoded)
         if not is_unchanged(copy, batch):
             who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
@@ -345,11 +345,11 @@ class Preprocessor:
         """Encode one observation into `array[offset:offset + size]`."""
         target = array[offset : offset + self.size]
         target[:] = 0
-        self._write_or_explain(observation, target)
+        self._write_or_refuse(observation, target)
 
     def check_shape(self, observation: Any) -> None:
         """Check one observation if the check mode requires it ("first": until one has passed)."""
-        if not self._unchecked:
+        if not self._checks_next:
             return
         try:
             self.check(observation)
@@ -357,14 +357,14 @@ class Preprocessor:
             self._report_bounds(error)
         # `check_slice` runs the codec's transform, which in RLlib's style calls this method again;
         # that call must not check.
-        self._unchecked = False
+        self._checks_next = False
         check_slice(self, observation)
-        self._unchecked = self.check_mode == "always"
+        self._checks_next = self.check_mode == "always"
 
     def set_check(self, mode: str) -> None:
         """Set when observations are checked: `"first"`, `"always"` or `"never"`."""
         self.check_mode = mode
-        self._unchecked = mode != "never"
+        self._checks_next = mode != "never"
 
     @property
     def catalog(self) -> PartsCatalog:
@@ -456,7 +456,7 @@ class Preprocessor:
     def _write_batch(self) -> Writer:
         return self.batch_writer(0)
 
-    def _write_or_explain(self, observation: Any, out: Array) -> None:
+    def _write_or_refuse(self, observation: Any, out: Array) -> None:
         """Encode one observation into an array of zeros `[size]`; raise an error with the reason if
         it does not fit.
         """
@@ -465,7 +465,7 @@ class Preprocessor:
         except CatalogError:
             raise
         except (Exception, SystemExit) as error:
-            self._explain(observation, error)
+            self._refuse_observation(observation, error)
 
     def _stack(self, observations: list[Any]) -> Any:
         """Return a list of observations as a batch, in the form that a vector
@@ -500,14 +500,14 @@ class Preprocessor:
 
     def _check_rows(self, batch: Any) -> None:
         """Check the observations of a batch if the check mode requires it."""
-        if not self._unchecked:
+        if not self._checks_next:
             return
         for row in rows(self.info, batch):
             self.check_shape(row)
-            if not self._unchecked:
+            if not self._checks_next:
                 break  # the mode "first": one has passed
 
-    def _explain(self, obs: Any, error: BaseException) -> NoReturn:
+    def _refuse_observation(self, obs: Any, error: BaseException) -> NoReturn:
         """Raise the error for an observation that could not be encoded."""
         try:
             self.check(obs)
@@ -520,7 +520,7 @@ class Preprocessor:
             f" {reason(error)}"
         ) from error
 
-    def _explain_batch(self, batch: Any, error: BaseException) -> NoReturn:
+    def _refuse_batch(self, batch: Any, error: BaseException) -> NoReturn:
         """Raise the error for a batch that could not be encoded."""
         try:
             _check_structure(self.info, batch)

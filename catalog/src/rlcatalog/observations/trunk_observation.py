@@ -116,7 +116,9 @@ class TrunkObservation:
             result["obs"] = whole[self._keys[0]]
         else:
             result["obs"] = {key: whole[key] for key in self._keys}
-        if self.preprocessor.structured and flat is not None and not is_structure(flat):
+        # A structure stands in place of the vector if it could not be flattened.
+        is_vector = flat is not None and not is_structure(flat)
+        if is_vector and self.preprocessor.structured:
             pieces = [flat[:, start:stop] for start, stop in self._columns]
             result["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)
         return result

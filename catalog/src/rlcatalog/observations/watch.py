@@ -135,13 +135,14 @@ def _check_writer(codec: Preprocessor, obs: Any, *, is_batch: bool) -> bool:
         returned = write(value, out)
     except (Exception, SystemExit):
         return False
+    # A writer that returns values may have written them as well.
     if returned is not None and own_slice.size and not _writes(write, value, out, own_slice):
         raise ModelContractError(
             f"{codec.who}: its {method}(start) returns {shown(returned)} instead of writing into"
             " `out`, so every observation would be encoded as zeros. Write the values:"
             f" out[..., start : start + {codec.size}] = values."
         )
-    own_slice[...] = _CANARY
+    own_slice[...] = _CANARY  # what it wrote into its own slice does not count
     is_changed = out != _CANARY
     if is_changed.any():
         offset = int(np.argwhere(is_changed)[0, -1]) - start

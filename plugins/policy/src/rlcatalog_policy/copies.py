@@ -74,6 +74,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
     return {
         "catalog": policy.catalog.pickled(unique_addresses),
         "pins": Pins.of(resolution).as_dict(),
+        # The user's keys, and the keys in which the model's parts name the models that they chose.
         "config": resolution.config.given | resolution.pinned_keys(),
         "framework": policy.framework,
         "spaces": (policy.observation_space, policy.action_space),

@@ -141,7 +141,7 @@ class Encoder:
             resolution.request.obs,
             config,
             pins=resolution.pins,
-            chosen=dict(resolution.preprocessor.parts()),
+            chosen=dict(resolution.preprocessor.parts()),  # path → part
         )
         self.masks = ActionMasks(
             resolution.action,
@@ -159,7 +159,7 @@ class Encoder:
         if self.filter is not None:
             self.space = self.filter.processed_space(self.preprocessor)
 
-    def seen(self, obs: Batch) -> Any:
+    def preprocessor_input(self, obs: Batch) -> Any:
         """Return the preprocessor's input from an observation or a batch: all of it, or all but the
         action mask.
         """
@@ -174,7 +174,7 @@ class Encoder:
             ObservationError: The observation is not in the space.
             NonFiniteError: The observation contains a number that is NaN or infinite.
         """
-        encoded = self.preprocessor.transform(self.seen(obs))
+        encoded = self.preprocessor.transform(self.preprocessor_input(obs))
         check_observations(encoded[None], self.preprocessor)
         return encoded
 
@@ -201,7 +201,9 @@ class Encoder:
                     obs = self.masks.without(obs)
             encoded = self.preprocessor.encode_batch(obs)
         except (ActionMaskError, ObservationError) as error:
-            raise with_batch_hint(error, self.preprocessor, self.seen(obs)) from error.__cause__
+            visible_obs = self.preprocessor_input(obs)
+            # The same error with a longer message, so its cause stays.
+            raise with_batch_hint(error, self.preprocessor, visible_obs) from error.__cause__
         if self.filter is not None:
             # Before the filter, which may clip infinite numbers to its bounds.
             check_observations(encoded, self.preprocessor)
@@ -253,10 +255,11 @@ class Encoder:
             ObservationError: An observation is not in the space.
             NonFiniteError: An observation contains a number that is NaN or infinite.
         """
-        visible_obs = self.seen(obs)
+        visible_obs = self.preprocessor_input(obs)
         try:
             encoded = self.preprocessor.transform_batch(visible_obs)
         except ObservationError as error:
+            # The same error with a longer message, so its cause stays.
             raise with_batch_hint(error, self.preprocessor, visible_obs) from error.__cause__
         check_observations(encoded, self.preprocessor)
         return encoded

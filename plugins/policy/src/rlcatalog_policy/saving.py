@@ -109,6 +109,7 @@ def _config_to_save(resolution: Resolution) -> dict[str, Any]:
     """
     # Saved even if they have their defaults, which may change in a later version.
     rules = {key: resolution.config[key] for key in RULES}
+    # Last, the keys in which the model's parts name the models that they chose.
     config = rules | resolution.config.given | resolution.pinned_keys()
     model_code = config.get("custom_model")
     for part in resolution.parts_by_slot(*MODEL_SLOTS).values():

@@ -36,7 +36,7 @@ def chop_into_sequences(episode_ids: Array | Sequence[Any], max_seq_len: int) ->
     num_rows = len(episode_ids)
     if num_rows == 0:
         return np.zeros(0, np.int32)
-    ids = np.asarray(episode_ids).reshape(num_rows, -1)
+    ids = np.asarray(episode_ids).reshape(num_rows, -1)  # `[R]` becomes `[R, 1]`
     is_change = (ids[1:] != ids[:-1]).any(axis=1)
     first_rows_of_episodes = np.concatenate([[0], np.flatnonzero(is_change) + 1])
     ends_of_episodes = np.append(first_rows_of_episodes[1:], num_rows)
@@ -83,7 +83,7 @@ def pad_sequences(
     if padding not in ("zero", "last"):
         raise ConfigError(f"padding: expected 'zero' or 'last', found {padding!r}.")
     rows = np.asarray(rows)
-    lengths = lengths_of({"seq_lens": seq_lens}, len(rows))
+    lengths = lengths_of({"seq_lens": seq_lens}, len(rows))  # checks that they add up to the rows
     mask = sequence_mask(lengths, length)
     if lengths.max(initial=0) > mask.shape[1]:
         raise ModelContractError(f"seq_lens: expected at most {length}, found {lengths.max()}.")

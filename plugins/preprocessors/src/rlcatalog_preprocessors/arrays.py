@@ -207,7 +207,7 @@ class NoPreprocessor(ArrayPreprocessor):
 
     def transform(self, observation: ArrayLike) -> Array:
         """Return a new array with the space's dtype."""
-        if self._unchecked:
+        if self._checks_next:
             self.check_shape(observation)
         if (
             type(observation) is ndarray
@@ -221,7 +221,7 @@ class NoPreprocessor(ArrayPreprocessor):
                 raise ValueError(f"shape {array.shape} instead of {self.shape}")
             return array
         except ENCODING_ERRORS as error:
-            self._explain(observation, error)
+            self._refuse_observation(observation, error)
 
     def transform_batch(self, batch: ArrayLike) -> Array:
         """Return a new array `[B, *shape]` with the space's dtype."""
@@ -234,7 +234,7 @@ class NoPreprocessor(ArrayPreprocessor):
     def encode_batch(self, batch: ArrayLike) -> Array:
         """Return the batch unchanged if it is an array with the space's dtype."""
         try:
-            if self._unchecked:
+            if self._checks_next:
                 self._check_rows(batch)
             if type(batch) is ndarray and batch.dtype is self._dtype:
                 array = batch
@@ -248,7 +248,7 @@ class NoPreprocessor(ArrayPreprocessor):
         except ObservationError:
             raise
         except ENCODING_ERRORS as error:
-            self._explain_batch(batch, error)
+            self._refuse_batch(batch, error)
 
     def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
         return as_it_is
