@@ -6,7 +6,7 @@ from .choice.environments import ask_wrapper as ask_wrapper, look_here as look_h
 from .choice.explanation import Section as Section, outline as outline
 from .choice.sheet import Sheet as Sheet
 from .config.key_table import Key as Key
-from .frameworks.ops import NUMPY_OPS as NUMPY_OPS
+from .frameworks.ops import NUMBER_KINDS as NUMBER_KINDS, NUMPY_OPS as NUMPY_OPS
 from .models.construction import signature_if_refused as signature_if_refused
 from .models.model import name_method as name_method
 from .models.views import ViewRequirement as ViewRequirement

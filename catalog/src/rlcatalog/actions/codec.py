@@ -18,7 +18,7 @@ import numpy as np
 from rlcatalog import public_index
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
-from rlcatalog.frameworks.ops import Array, ops_of
+from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, ops_of
 from rlcatalog.plugins import install_hints
 from rlcatalog.plugins.loader import condition_of
 from rlcatalog.spaces.action_codecs import codec_class
@@ -150,7 +150,7 @@ class ActionCodec:
             raise self._no_raw_actions("a tensor without values, from a trace")
         if array.dtype.kind in "fV" and array.dtype.itemsize < 4:  # TensorFlow's bfloat16 is "V"
             array = array.astype(np.float32)
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in NUMBER_KINDS:
             raise self._no_raw_actions(f"dtype {array.dtype}")
         if array.ndim >= 2:
             # Not reshape(len(array), -1), which fails without rows.
@@ -222,7 +222,7 @@ class ActionCodec:
             array = np.asarray(action)
         except (TypeError, ValueError):  # lists of different lengths
             raise self._no_action(expected, "something that is not an array") from None
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in NUMBER_KINDS:
             raise self._no_action(expected, f"dtype {array.dtype}")
         if array.shape == (0,):  # an empty batch
             array = array.reshape(0, *(shape or ()))
@@ -391,7 +391,7 @@ class ActionCodec:
         shape = array.shape
         if shape == (0,):  # an empty batch
             array = array.reshape(0, self.mask_width)
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in NUMBER_KINDS:
             raise self._bad_mask("booleans, or 0 and 1", f"dtype {array.dtype}")
         columns = self._mask_rows(array)
         has_columns = columns.ndim == 2 and columns.shape[1] == self.mask_width

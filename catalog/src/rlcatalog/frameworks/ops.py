@@ -14,6 +14,8 @@ from rlcatalog.frameworks.table import find_framework, framework_of, frameworks
 
 #: A NumPy array of any shape and dtype.
 Array = np.ndarray[Any, Any]
+#: The kinds (`dtype.kind`) of NumPy's dtypes that are real numbers: bool, int, unsigned int, float.
+NUMBER_KINDS = "biuf"
 #: One axis, several, or all of them.
 Axes = int | tuple[int, ...] | None
 

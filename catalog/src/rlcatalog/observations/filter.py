@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
-from rlcatalog.frameworks.ops import Array, TensorOps
+from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, TensorOps
 from rlcatalog.observations.preprocessor import Leaf, Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Part
@@ -133,7 +133,7 @@ def _has_numbers(output: object, shape: tuple[int, ...]) -> bool:
     """Return whether a filter's result is an array of numbers with this shape."""
     if not isinstance(output, np.ndarray):
         return False
-    return output.shape == shape and output.dtype.kind in "biuf"
+    return output.shape == shape and output.dtype.kind in NUMBER_KINDS
 
 
 def _is_savable(state: object) -> bool:
@@ -141,7 +141,7 @@ def _is_savable(state: object) -> bool:
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         return False
     are_arrays = all(isinstance(value, np.ndarray | np.generic) for value in state.values())
-    return are_arrays and all(value.dtype.kind in "biuf" for value in state.values())
+    return are_arrays and all(value.dtype.kind in NUMBER_KINDS for value in state.values())
 
 
 def make_filter(

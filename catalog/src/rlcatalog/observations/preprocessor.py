@@ -29,7 +29,7 @@ from rlcatalog.errors import (
     reason,
     shown,
 )
-from rlcatalog.frameworks.ops import Array as Array, Tensor, TensorOps
+from rlcatalog.frameworks.ops import NUMBER_KINDS, Array as Array, Tensor, TensorOps
 from rlcatalog.observations.batches import (
     copy_batch,
     first_size,
@@ -173,7 +173,7 @@ class Preprocessor:
                     f"{self.who}: transform() returned shape {encoded.shape}, but _init_shape()"
                     f" returned {shape}."
                 )
-            if encoded.dtype.kind not in "biuf":
+            if encoded.dtype.kind not in NUMBER_KINDS:
                 raise ModelContractError(
                     f"{self.who}: its transform() must return numbers, found {encoded.dtype}."
                 )
@@ -242,7 +242,7 @@ class Preprocessor:
         if self.info.kind == "box":
             # `contains` also refuses another dtype, such as float64; only shape and values matter.
             array = np.asarray(obs)
-            if array.dtype.kind in "biuf" and array.shape == self.info.shape:
+            if array.dtype.kind in NUMBER_KINDS and array.shape == self.info.shape:
                 space: Any = self._obs_space
                 check_values(self, array.astype(space.dtype), expected, space.low, space.high)
                 return

@@ -14,7 +14,7 @@ import numpy as np
 from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import Array, Tensor, TensorOps
-from rlcatalog.internals import NUMPY_OPS, ViewRequirement
+from rlcatalog.internals import NUMBER_KINDS, NUMPY_OPS, ViewRequirement
 from rlcatalog_policy.non_finite import check_rows
 
 #: Rows of a batch, as indices `[k]` or booleans `[B]`.
@@ -142,6 +142,7 @@ class Views:
     ) -> None:
         self._actions = actions
         self._model_name = model_name
+        # The raw actions of a Tuple or Dict are its flat vector.
         self._shows_raw_actions = flat and actions.info.is_composite
         self.all = [
             _parse_view(name, requirement, model_name)
@@ -154,6 +155,7 @@ class Views:
         self._past_views = [view for view in self.all if not view.looks_ahead]
 
         raw_dtype = np.int64 if actions.whole else np.float32
+        # The history keeps a window of each column into which a view looks back.
         self.windows: dict[str, ColumnWindow] = {}
         self._add_window("obs", obs_shape, obs_dtype)
         self._add_window("actions", (actions.width,), raw_dtype)
@@ -255,6 +257,7 @@ class Views:
         ops: TensorOps,
         actions: _ActionReader,
     ) -> Any:
+        """Return one view of the current and past steps; see `see`."""
         if view.column == "t":
             steps: Any = history.t[:, None] + ops.tensor(view.shifts, history.t)
             steps = ops.maximum(steps, 0)  # there is no step before the episode
@@ -270,7 +273,8 @@ class Views:
         # The last value is that of the current step, whose shift is 0, or that of shift -1.
         place_of_current_step = depth - 1 if sees_current_step else depth
         places = [place_of_current_step + shift for shift in view.shifts]
-        if places != list(range(depth)):
+        sees_all_values = places == list(range(depth))
+        if not sees_all_values:
             values = ops.columns_at(values, places)
         if view.is_single_step:
             values = values[:, 0]
@@ -322,6 +326,7 @@ class Views:
         return {view.name: self._look_ahead_in_one(view, columns, ended) for view in self.ahead}
 
     def _look_ahead_in_one(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
+        """Return one view of future steps; see `look_ahead`."""
         if view.column not in columns:
             raise NotServedError(
                 f"{self._model_name} requests the view {view.name!r} into {view.column!r}, which"
@@ -340,9 +345,10 @@ class Views:
                 is_same_episode = episode[shift:] == episode[:num_steps]
                 values[:num_steps][is_same_episode] = column[shift:][is_same_episode]
             values_by_shift.append(values)
-        view_values = (
-            values_by_shift[0] if view.is_single_step else np.stack(values_by_shift, axis=2)
-        )
+        if view.is_single_step:
+            view_values = values_by_shift[0]
+        else:
+            view_values = np.stack(values_by_shift, axis=2)
         if view.column == "actions":
             return self._shown_actions(view_values, self._actions)
         return view_values
@@ -369,7 +375,7 @@ def check_reward(reward: Rewards | None, t: Array, who: str) -> Array | None:
             )
         return None
     numbers = np.asarray(reward)
-    if numbers.shape != has_begun.shape or numbers.dtype.kind not in "biuf":
+    if numbers.shape != has_begun.shape or numbers.dtype.kind not in NUMBER_KINDS:
         raise ModelContractError(
             f"prev_reward: expected {len(has_begun)} numbers, one for each row, found shape"
             f" {numbers.shape}, dtype {numbers.dtype}."

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import Array, Tensor, TensorOps
-from rlcatalog.internals import NUMPY_OPS, ViewRequirement, name_method
+from rlcatalog.internals import NUMBER_KINDS, NUMPY_OPS, ViewRequirement, name_method
 from rlcatalog.models import ModelV2
 from rlcatalog.spaces import map_tensors
 from rlcatalog_policy.encoder import to_array
@@ -403,7 +403,7 @@ def _initial_states(model: ModelV2) -> list[Array]:
     states = model.get_initial_state()
     if isinstance(states, list | tuple):
         arrays = [_array_of_state(state) for state in states]
-        if all(array.dtype.kind in "biuf" for array in arrays):
+        if all(array.dtype.kind in NUMBER_KINDS for array in arrays):
             return arrays
     raise ModelContractError(
         f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of"

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlcatalog.errors import ActionError, MissingColumnError, shown
 from rlcatalog.frameworks import Tensor
+from rlcatalog.internals import NUMBER_KINDS
 from rlcatalog_policy.encoder import check_columns, check_encoded, host_values
 from rlcatalog_policy.non_finite import check_observations
 
@@ -56,7 +57,7 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
     # None in a trace and on other devices than the CPU.
     raw_array = host_values(raw)
     if raw_array is not None:
-        if raw_array.dtype.kind not in "biuf":
+        if raw_array.dtype.kind not in NUMBER_KINDS:
             raise ActionError(
                 f"batch['raw_action']: expected numbers, found dtype {raw_array.dtype}."
             )
