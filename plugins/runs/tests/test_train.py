@@ -24,7 +24,7 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog_cli import main
 from rlcatalog_cli.app import make_app
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
-from rlcatalog_runs.commands.train_options import OF_ALL, engines
+from rlcatalog_runs.commands.train_options import OPTIONS_OF_ALL_ENGINES, engines
 from rlcatalog_runs.records import read_record
 
 #: An engine that learns nothing: it counts, and its return is its steps.
@@ -475,7 +475,7 @@ def test_missing_engine_names_its_package(train, monkeypatch):
     assert "engine 'ppo' is provided by rlcatalog-ppo" in printed
 
 
-#: Options of all engines, beside those in `OF_ALL`.
+#: Options of all engines, beside those in `OPTIONS_OF_ALL_ENGINES`.
 SHARED = [
     "steps",
     "checkpoint_every",
@@ -503,7 +503,7 @@ def test_engine_has_the_shared_and_its_own_options(engine, package, own_options)
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
 
-    options = set(engines()[engine].options.__struct_fields__) - OF_ALL
+    options = set(engines()[engine].options.__struct_fields__) - OPTIONS_OF_ALL_ENGINES
 
     assert options == {*SHARED, *own_options}
 

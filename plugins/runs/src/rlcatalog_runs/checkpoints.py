@@ -116,7 +116,7 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
     """
     later_paths = []
     other_paths = []
-    for path in checkpoints_of(directory):
+    for path in checkpoints_of(directory):  # oldest first
         steps = checkpoint_steps(path)
         is_later = last is not None and steps is not None and steps > last
         if is_later:
@@ -128,11 +128,13 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
         with suppress(OSError):
             _discard(path)
     for path in _list_checkpoint_folder(directory):
+        # What a writer left that was killed before its checkpoint was complete.
+        is_unfinished = path.name.startswith(".step-") and path.name.endswith(TEMPORARY)
+        is_checkpoint = checkpoint_steps(path) is not None
         with suppress(OSError):
-            # The folder of a writer that was killed before it was complete.
-            if path.name.startswith(".step-") and path.name.endswith(TEMPORARY):
+            if is_unfinished:
                 shutil.rmtree(path, ignore_errors=True)
-            elif checkpoint_steps(path) is not None and path.is_symlink():
+            elif is_checkpoint and path.is_symlink():  # a link in place of a checkpoint
                 path.unlink()
 
 
@@ -158,6 +160,7 @@ def _move_into_place(folder: Path, temporary: Path) -> None:
     """Rename a complete checkpoint to its final name."""
     complete = temporary
     if os.path.lexists(folder):
+        # Remove the older checkpoint only when the new one is complete under a lasting name.
         complete = _successor(folder)
         temporary.rename(complete)
         sync_folder(folder.parent)
@@ -177,7 +180,8 @@ def _finish_killed_writers(folder: Path) -> None:
         successor.rename(folder)
     for path in folder.parent.iterdir():
         if path.name.startswith(f".{folder.name}-") and path.name.endswith(TEMPORARY):
-            with suppress(OSError), lock_folder(path, wait=False):  # its writer has ended
+            # A writer that is still alive holds the lock, which raises an OSError here.
+            with suppress(OSError), lock_folder(path, wait=False):
                 shutil.rmtree(path, ignore_errors=True)
 
 

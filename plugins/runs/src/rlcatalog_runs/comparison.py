@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 #: Number of points in a curve.
 POINTS = 200
 #: Number of settings in a label, unless more are needed to tell the curves apart.
-SHOWN = 3
+SETTINGS_IN_LABEL = 3
 #: Maximum number of characters of a setting in a label.
 LONGEST = 60
 #: Settings that a label shows without their names.
-_PLAIN = ("algorithm", "framework")
+_UNNAMED_SETTINGS = ("algorithm", "framework")
 #: Fraction of runs trimmed at each end.
 CUT = 0.25
 #: Number of bootstrap samples.
@@ -117,7 +117,8 @@ def _group(label: str, curves: Sequence[_Curve], *, last_step: float) -> Group:
     """Return the curve of a group of runs from where all of them have returns."""
     first_step = max(curve.steps[0] for curve in curves)
     steps = np.linspace(last_step / POINTS, last_step, POINTS)
-    steps = np.append(steps[(steps >= first_step) & (steps < last_step)], last_step)
+    is_between = (steps >= first_step) & (steps < last_step)
+    steps = np.append(steps[is_between], last_step)  # so that at least this one is left
     returns = np.stack([np.interp(steps, curve.steps, curve.returns) for curve in curves])
     return Group(
         label,
@@ -188,7 +189,8 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
     )
     for index, group in enumerate(groups):
         colour = _COLOURS[index % len(_COLOURS)]
-        style = _STYLES[index // len(_COLOURS) % len(_STYLES)]
+        num_times_colour_used = index // len(_COLOURS)
+        style = _STYLES[num_times_colour_used % len(_STYLES)]
         count = "1 run" if len(group.runs) == 1 else f"{len(group.runs)} runs"
         axes.plot(
             group.steps,
@@ -198,7 +200,8 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
             label=f"{group.label} ({count})",
         )
         if group.interval is not None:
-            axes.fill_between(group.steps, *group.interval, color=colour, alpha=0.2, linewidth=0)
+            low, high = group.interval
+            axes.fill_between(group.steps, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlim(left=0)
     legend = figure.legend(loc="outside lower center", ncols=1, frameon=False)
@@ -245,11 +248,12 @@ def _curve(run: Run) -> _Curve:
         value = row.episode_return_mean
         if value is not None and np.isfinite(value):
             return_at_step[row.timesteps_total] = value
-        else:
+        else:  # this row counts, and not an earlier one for the same step
             return_at_step.pop(row.timesteps_total, None)
     if not return_at_step:
         raise ConfigError(f"{run.folder}: has no mean return yet, because no episode has ended.")
-    steps, returns = np.array(sorted(return_at_step.items()), np.float64).T
+    points = np.array(sorted(return_at_step.items()), np.float64)  # [rows, 2]
+    steps, returns = points.T
     return _Curve(run, steps, returns)
 
 
@@ -263,11 +267,11 @@ def settings_of(run: Run) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "algorithm": shown_algorithm(run),
         "framework": run.framework,
-        "steps": run.wanted,
+        "steps": run.wanted,  # the number of steps to train for
     }
     algorithm_keys = {}
     for key, value in table_in(run.config, "algorithm").items():
-        if key not in ("name", "seed", *_PLAIN):
+        if key not in ("name", "seed", *_UNNAMED_SETTINGS):
             algorithm_keys[key] = value
     settings |= algorithm_keys
     for slot, part in table_in(run.config, "parts").items():
@@ -311,13 +315,14 @@ def _settings_for(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, An
 def _labels(settings_of_groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return short labels that tell several settings apart."""
     names = list(dict.fromkeys(name for settings in settings_of_groups for name in settings))
-    if len(names) == 1:
+    if len(names) == 1:  # the runs are grouped by this setting alone
         [name] = names
         return [_text_of_setting(name, settings.get(name)) for settings in settings_of_groups]
-    plain_names = [name for name in _PLAIN if _differ(settings_of_groups, name)]
-    if not plain_names:
-        plain_names = [name for name in _PLAIN if name in names]
-    beginnings = [_text_of_settings(settings, plain_names) for settings in settings_of_groups]
+    unnamed_settings = [name for name in _UNNAMED_SETTINGS if _differ(settings_of_groups, name)]
+    if not unnamed_settings:
+        unnamed_settings = [name for name in _UNNAMED_SETTINGS if name in names]
+    # A label begins with these settings. If several begin alike, details follow.
+    beginnings = [_text_of_settings(settings, unnamed_settings) for settings in settings_of_groups]
     labels = list(beginnings)
     for beginning in set(beginnings):
         indices = [index for index, other in enumerate(beginnings) if other == beginning]
@@ -336,14 +341,14 @@ def _details(settings_of_groups: Sequence[Mapping[str, Any]], names: Sequence[st
         names: Names of all settings.
     """
     names_that_differ = [name for name in names if _differ(settings_of_groups, name)]
-    count = min(SHOWN, len(names_that_differ))
+    num_shown = min(SETTINGS_IN_LABEL, len(names_that_differ))
     while True:
-        shown_names = names_that_differ[:count]
+        shown_names = names_that_differ[:num_shown]
         texts = [_text_of_settings(settings, shown_names) for settings in settings_of_groups]
         are_distinct = len(set(texts)) == len(texts)
-        if are_distinct or count == len(names_that_differ):
+        if are_distinct or num_shown == len(names_that_differ):
             return texts
-        count += 1
+        num_shown += 1
 
 
 def _differ(settings_of_groups: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -368,7 +373,7 @@ def _text_of_setting(name: str, value: Any) -> str:
         text = value
     else:
         text = json.dumps(value, separators=(",", ":"))
-    if name not in _PLAIN:
+    if name not in _UNNAMED_SETTINGS:
         text = f"{name}={text}"
     return one_line(text, LONGEST)
 
@@ -398,10 +403,12 @@ def interval(returns: Array) -> Array:
         returns: `[runs, points]`.
     """
     num_runs, num_points = returns.shape
+    # Each sample draws as many runs as there are, with replacement.
     samples = np.random.default_rng(0).integers(num_runs, size=(REPEATS, num_runs))
+    # The samples of all points may need too much memory, so compute a part of them at a time.
     num_parts = max(1, math.ceil(REPEATS * num_runs * num_points / _AT_ONCE))
     means = []
     for part in np.array_split(samples, num_parts):
-        if len(part):
+        if len(part):  # with more parts than samples, some parts are empty
             means.append(interquartile_mean(returns[part], axis=1))
     return np.asarray(np.percentile(np.concatenate(means), ENDS, axis=0))

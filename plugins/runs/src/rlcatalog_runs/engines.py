@@ -182,11 +182,13 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
     return {"framework": policy.framework, "model": plain(policy.config), "parts": parts}
 
 
-def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, Any]) -> RunPlan:
+def new_plan(
+    engine_class: type[Engine], engine: str, env_id: str, typed: Mapping[str, Any]
+) -> RunPlan:
     """Return the plan of a new run; by default, it has ten checkpoints.
 
     Args:
-        kind: The engine's class.
+        engine_class: The engine's class.
         engine: The engine's name.
         env_id: The environment.
         typed: Options that were passed explicitly, by name.
@@ -195,14 +197,18 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
         ConfigError: A value is invalid.
         UnknownNameError: The engine has no such algorithm.
     """
-    algorithm = typed.get("algo", next(iter(kind.algorithms), engine))
-    if algorithm not in kind.algorithms and "algo" in typed:
-        hint = nearest(algorithm, kind.algorithms) or nearest(algorithm.upper(), kind.algorithms)
-        listing = ", ".join(kind.algorithms) or "none"
+    # An engine may have a single algorithm without a name, which is called like the engine.
+    default_algorithm = next(iter(engine_class.algorithms), engine)
+    algorithm = typed.get("algo", default_algorithm)
+    if algorithm not in engine_class.algorithms and "algo" in typed:
+        hint = nearest(algorithm, engine_class.algorithms) or nearest(
+            algorithm.upper(), engine_class.algorithms
+        )
+        listing = ", ".join(engine_class.algorithms) or "none"
         raise UnknownNameError(
             f"--algo: unknown algorithm {shown(algorithm)}.{hint} Engine {engine} has: {listing}."
         )
-    options = _options(kind, {"engine": engine}, typed)
+    options = _options(engine_class, {"engine": engine}, typed)
     if "checkpoint_every" not in typed:
         options = msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
     return RunPlan(
@@ -217,7 +223,7 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
 
 
 def resumed_plan(
-    kind: type[Engine],
+    engine_class: type[Engine],
     directory: Path,
     config: dict[str, Any],
     typed: Mapping[str, Any],
@@ -228,7 +234,7 @@ def resumed_plan(
     The engine later opens files in this folder by name, so links and pipes are rejected here.
 
     Args:
-        kind: The class of the engine that `engine_of` names.
+        engine_class: The class of the engine that `engine_of` names.
         directory: The run's folder, or the folder of one of its checkpoints.
         config: The run's `config.json`, as returned by `read_config`.
         typed: Options that override the run's options.
@@ -242,20 +248,20 @@ def resumed_plan(
     """
     folder = run_of(directory)
     FolderLock(folder).check()
-    check_files(folder, skip=[WANDB])  # the folder is written to from here on
+    check_files(folder, skip=[WANDB])  # raises an error for links; wandb's own folder has some
     options_before = config["run"]
     try:
-        msgspec.convert(options_before, kind.options)
+        msgspec.convert(options_before, engine_class.options)
     except msgspec.ValidationError as error:
         raise SavedPolicyError(
             f"{folder}: its config.json does not contain the run's options ({error})."
         ) from error
-    options = _options(kind, options_before, typed)
+    options = _options(engine_class, options_before, typed)
     checkpoint = newest_checkpoint(directory)
     steps = checkpoint_steps(checkpoint.resolve())
-    if steps is None or not (checkpoint / kind.checkpoint).exists():
+    if steps is None or not (checkpoint / engine_class.checkpoint).exists():
         raise SavedPolicyError(
-            f"{directory}: contains no checkpoint to resume from (no {kind.checkpoint})."
+            f"{directory}: contains no checkpoint to resume from (no {engine_class.checkpoint})."
         )
     record = read_record(folder)
     _check_steps_left(
@@ -270,10 +276,14 @@ def resumed_plan(
     if module in imported:
         env_id = f"{module}:{env_id}"
     algorithm = config["algorithm"]
+    algorithm_name = algorithm.get("name")
+    if not algorithm_name:
+        algorithm_name = next(iter(engine_class.algorithms), options.engine)
     return RunPlan(
         env_id,
         options,
-        algorithm=algorithm.get("name") or next(iter(kind.algorithms), options.engine),
+        algorithm=algorithm_name,
+        # Engines write the seed to either of these places.
         seed=algorithm.get("seed") or config.get("seed") or 0,
         settings=typed.get("settings", {}),
         typed=frozenset(typed),
@@ -300,6 +310,7 @@ def _check_steps_left(
     must_still_finish = not has_finished and wanted >= wanted_before
     if wanted > done or must_still_finish:
         return
+    # For the message: the number that the run was begun with, or else twice as many as now.
     more_steps = wanted_before if wanted_before > done else max(done * 2, 1)
     raise ConfigError(
         f"--resume {directory}: its {done:,} steps are done; pass --steps {more_steps} to train"
@@ -325,21 +336,23 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
     return str(run["engine"])
 
 
-def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
+def _options(
+    engine_class: type[Engine], options_before: Mapping[str, Any], typed: Mapping[str, Any]
+) -> Any:
     """Return an engine's options; for options that the command does not know, command-line values
     are text.
 
     Args:
-        kind: The engine's class.
-        begun: The options of the run so far, or the engine's name alone.
+        engine_class: The engine's class.
+        options_before: The options of the run so far, or the engine's name alone.
         typed: Options that the user typed.
     """
-    options = dict(begun)
+    options = dict(options_before)
     for name, value in typed.items():
-        if name in kind.options.__struct_fields__:
+        if name in engine_class.options.__struct_fields__:
             options[name] = value
     try:
-        return msgspec.convert(options, kind.options, strict=False)
+        return msgspec.convert(options, engine_class.options, strict=False)
     except msgspec.ValidationError as error:
         # msgspec's message is, for example, "Expected `int` >= 1 - at `$.keep_checkpoints`".
         text, _, rest = str(error).partition(" - at `$.")

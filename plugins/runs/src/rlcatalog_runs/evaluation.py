@@ -67,6 +67,7 @@ def _play_side_by_side(
 ) -> list[float]:
     """Play new episodes in a vector environment; the arguments are those of `play`."""
     num_envs = envs.num_envs
+    # If the episodes cannot be divided equally, the first environments play one more.
     has_one_more = np.arange(num_envs) < episodes % num_envs
     episodes_left = np.full(num_envs, episodes // num_envs) + has_one_more
     returns: list[float] = []

@@ -51,9 +51,11 @@ class EventFile:
         number = len(list(folder.glob("*.tfevents.*")))
         path = folder / f"events.out.tfevents.{int(time.time()):010d}.{number:05d}"
         self._file = path.open("xb")
-        self._write(_bytes(_VERSION, b"brain.Event:2"))
+        self._write(_bytes(_VERSION, b"brain.Event:2"))  # every file begins with this version
         if purge_step is not None:
-            self._write(_integer(_STEP, purge_step) + _bytes(_SESSION, _integer(_STATUS, _START)))
+            # This event makes earlier ones, from its step onwards, void.
+            session_log = _integer(_STATUS, _START)
+            self._write(_integer(_STEP, purge_step) + _bytes(_SESSION, session_log))
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write named numbers for one step, and flush them to the operating system."""

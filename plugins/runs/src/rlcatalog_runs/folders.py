@@ -74,6 +74,7 @@ def default_folder(
         algorithm: The algorithm, if the command has several; its name precedes the seed.
         seed: The seed, or the seeds of several runs in one folder.
     """
+    # ALE/Pong-v5 and module:Id contain characters that a folder's name should not.
     env_name = re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_"
     parent = RUNS / env_name
     with output_errors(parent):
@@ -81,15 +82,21 @@ def default_folder(
     parts = [datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")]
     if algorithm:
         parts.append(algorithm)
-    parts.append(f"seed{seed}" if isinstance(seed, int) else f"{len(seed)}seeds")
+    if isinstance(seed, int):
+        parts.append(f"seed{seed}")
+    else:
+        parts.append(f"{len(seed)}seeds")
     name = "-".join(parts)
     folder = parent / name
     number = 1
     while True:
-        with output_errors(folder), suppress(FileExistsError):
-            folder.mkdir()
-            return folder
-        number += 1
+        with output_errors(folder):
+            try:
+                folder.mkdir()
+            except FileExistsError:  # another run has started in the same second
+                number += 1
+            else:
+                return folder
         folder = parent / f"{name}-{number}"
 
 
@@ -161,20 +168,21 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 def _clear(folder: Path) -> None:
     """Remove only the files that belong to the run. A link is removed, but its target is not."""
     for name in (*_SIGNS_OF_A_RUN, *_FURTHER_FILES):
+        # Of a folder with a policy, `forget` removes only the files of the saved policy.
         _remove(folder / name, remove_folder=forget)
     for name in (CHECKPOINTS, *_FOLDERS_OF_LOGS):
         path = folder / name
         if path.is_symlink():
             path.unlink()
-    prune_checkpoints(folder, keep=0)
+    prune_checkpoints(folder, keep=0)  # remove all
     with suppress(OSError):
         (folder / CHECKPOINTS).rmdir()  # if nothing else is in it
-    for name, names_of_run in _FOLDERS_OF_LOGS.items():
+    for name, pattern_of_names in _FOLDERS_OF_LOGS.items():
         log_folder = folder / name
         if not log_folder.is_dir():
             continue
         for path in log_folder.iterdir():
-            if names_of_run.fullmatch(path.name):
+            if pattern_of_names.fullmatch(path.name):
                 _remove(path)
         with suppress(OSError):
             log_folder.rmdir()  # if nothing else is in it
@@ -244,7 +252,7 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
     imported = set(imported)
     try:
         config: dict[str, Any] = read_json(path)
-        fields = msgspec.convert(config, _Config)
+        fields = msgspec.convert(config, _Config)  # checks the fields that are read here
     except (OSError, ValueError) as error:
         raise SavedPolicyError(
             f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}"
@@ -297,7 +305,7 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
     from gymnasium import registry
 
     for name in names:
-        look_here(name)
+        look_here(name)  # as `python` does, also look in the current folder
         was_unknown = env_id not in registry
         try:
             module = importlib.import_module(name)
@@ -388,10 +396,10 @@ def unwritten_spaces(
         return {}
     if catalog is None:
         catalog = default_catalog()
-    observation_space, action_space, *_ = catalog.spaces_of(env, manifest.config)
+    env_spaces = catalog.spaces_of(env, manifest.config)
     spaces = {}
     if manifest.observation_space is None:
-        spaces["observation_space"] = observation_space
+        spaces["observation_space"] = env_spaces.observation
     if manifest.action_space is None:
-        spaces["action_space"] = action_space
+        spaces["action_space"] = env_spaces.action
     return spaces

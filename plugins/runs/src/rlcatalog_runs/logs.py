@@ -34,7 +34,7 @@ from rlcatalog.plugins import install_hint
 from rlcatalog_policy import read_file, write_file
 from rlcatalog_runs.event_file import EventFile
 from rlcatalog_runs.folders import METRICS
-from rlcatalog_runs.records import MOST_ROWS, json_line
+from rlcatalog_runs.records import MAX_BYTES_OF_ROWS, json_line
 
 #: File of `CsvFile`, and folder of `TensorBoard`.
 TABLE = "progress.csv"
@@ -111,8 +111,9 @@ def writers(
     """
     logs: list[Writer] = []
     with ExitStack() as close_on_error:
-        for make_log in (MetricsFile, *(LOGS[name] for name in names)):
-            log = make_log(folder, about or {}, after)
+        log_classes = [MetricsFile, *(LOGS[name] for name in names)]
+        for log_class in log_classes:
+            log = log_class(folder, about or {}, after)
             logs.append(log)
             close_on_error.callback(log.close)
         close_on_error.pop_all()  # all are open; now the caller closes them
@@ -204,10 +205,11 @@ class CsvFile:
         """Write the table with all rows so far, and return its columns."""
         path = self._folder / METRICS
         try:
-            lines = read_file(path, MOST_ROWS).decode().splitlines()
+            lines = read_file(path, MAX_BYTES_OF_ROWS).decode().splitlines()
             rows = [_cells(json.loads(line)) for line in lines]
         except (ValueError, RecursionError) as error:
             raise SavedPolicyError(f"{path}: a line is damaged ({reason(error)}).") from error
+        # Each name once, in order of appearance; a dict's keys are unique and keep their order.
         columns = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -313,7 +315,8 @@ def _wandb_id(folder: Path, after: int | None) -> str:
         return new_id
     path = folder / WANDB_ID
     try:
-        existing_id = read_file(path, 1000).decode(errors="replace").strip()
+        content = read_file(path, most=1000)
+        existing_id = content.decode(errors="replace").strip()
     except FileNotFoundError:
         return new_id
     if not re.fullmatch(r"[a-z0-9]{1,64}", existing_id):
@@ -349,7 +352,7 @@ def cut_rows(path: Path, column: str, after: int) -> None:
         SavedPolicyError: A line is damaged.
     """
     try:
-        data = read_file(path, MOST_ROWS)
+        data = read_file(path, MAX_BYTES_OF_ROWS)
     except FileNotFoundError:
         return
     try:

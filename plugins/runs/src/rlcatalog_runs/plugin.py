@@ -10,22 +10,22 @@ def rlcatalog_commands() -> list[CommandSpec]:
     return [
         CommandSpec(
             "train",
-            {"cli": "rlcatalog_runs.commands.train:train"},
-            "Train a policy with an engine.",
+            targets={"cli": "rlcatalog_runs.commands.train:train"},
+            summary="Train a policy with an engine.",
         ),
         CommandSpec(
             "runs",
-            {"cli": "rlcatalog_runs.commands.tables:runs"},
-            "List training runs with their returns.",
+            targets={"cli": "rlcatalog_runs.commands.tables:runs"},
+            summary="List training runs with their returns.",
         ),
         CommandSpec(
             "compare",
-            {"cli": "rlcatalog_runs.commands.tables:compare"},
-            "Plot learning curves of runs.",
+            targets={"cli": "rlcatalog_runs.commands.tables:compare"},
+            summary="Plot learning curves of runs.",
         ),
         CommandSpec(
             "export",
-            {"cli": "rlcatalog_runs.commands.export:export"},
-            "Export a trained policy as one file.",
+            targets={"cli": "rlcatalog_runs.commands.export:export"},
+            summary="Export a trained policy as one file.",
         ),
     ]

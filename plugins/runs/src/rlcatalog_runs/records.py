@@ -32,7 +32,7 @@ INTERRUPTED = "interrupted"
 FAILED = "failed"
 DIED = "died"
 #: Maximum size of a run's metrics that is read, in bytes.
-MOST_ROWS = 1 << 29
+MAX_BYTES_OF_ROWS = 1 << 29
 
 
 class _Record(msgspec.Struct):
@@ -122,7 +122,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     """
     try:
         record: dict[str, Any] = read_json(folder / RECORD)
-        msgspec.convert(record, _Record)
+        msgspec.convert(record, _Record)  # only checks the record
     except FileNotFoundError:
         return None
     except ValueError as error:

@@ -151,7 +151,7 @@ class Session:
         target = self.options.stop_at
         if self.options.eval_every:
             measured_over = "an evaluation"
-            mean = row.get("evaluation", {}).get("return_mean")
+            mean = row.get("evaluation", {}).get("return_mean")  # few rows have an evaluation
         elif episodes >= _EPISODES:
             measured_over = f"{_EPISODES} episodes"
             mean = row.get("episode_return_mean")
@@ -194,7 +194,9 @@ def train(
     plan = engine.plan
     options = plan.options
     is_resumed = plan.checkpoint is not None
-    engine_in_record = None if options.engine == DEFAULT_ENGINE else options.engine
+    engine_in_record = None  # a record names only the engines of other libraries
+    if options.engine != DEFAULT_ENGINE:
+        engine_in_record = options.engine
     with (
         run_folder(folder, overwrite, resume=is_resumed),
         record_run(folder, engine=engine_in_record, packages=engine.packages, resumed=is_resumed),
@@ -211,7 +213,8 @@ def train(
             "rlcatalog": rlcatalog.__version__,
         }
         write_config(folder, plan.env_id, config)
-        logs = writers(options.log, folder, config, after=plan.steps if is_resumed else None)
+        steps_before = plan.steps if is_resumed else None
+        logs = writers(options.log, folder, config, after=steps_before)
         for log in logs:
             stack.callback(log.close)
         session = Session(plan, folder, interrupts, logs, show)

@@ -14,7 +14,7 @@ import msgspec
 from rlcatalog.errors import SavedPolicyError, one_line
 from rlcatalog_policy import read_file, read_json
 from rlcatalog_runs.folders import CONFIG, METRICS
-from rlcatalog_runs.records import MOST_ROWS, RECORD, read_record
+from rlcatalog_runs.records import MAX_BYTES_OF_ROWS, RECORD, read_record
 
 #: Depth of subfolders that are searched for runs.
 DEPTH = 6
@@ -110,13 +110,13 @@ def read_run(folder: Path) -> Run:
         seconds = last_row.time_total_s
     return Run(
         folder=folder,
-        env=_typed(str, config.get("env")),
-        algorithm=_typed(str, algorithm.get("name")),
+        env=_value_of_type(str, config.get("env")),
+        algorithm=_value_of_type(str, algorithm.get("name")),
         engine=record.get("engine"),
-        framework=_typed(str, config.get("framework")),
-        seed=_typed(int, algorithm.get("seed", config.get("seed"))),
+        framework=_value_of_type(str, config.get("framework")),
+        seed=_value_of_type(int, algorithm.get("seed", config.get("seed"))),
         steps=int(last_row.timesteps_total),
-        wanted=_typed(int, config.get("steps")),
+        wanted=_value_of_type(int, config.get("steps")),
         last_return=last_row.episode_return_mean,
         best_evaluation=best_evaluation(rows),
         seconds=seconds,
@@ -135,7 +135,7 @@ def read_rows(folder: Path) -> list[Row]:
     """
     path = folder / METRICS
     try:
-        lines = read_file(path, MOST_ROWS).decode().split("\n")
+        lines = read_file(path, MAX_BYTES_OF_ROWS).decode().split("\n")
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
@@ -161,7 +161,7 @@ def best_evaluation(rows: Iterable[Row]) -> float | None:
     means = []
     for row in rows:
         if row.evaluation is not None:
-            mean = _typed(float, row.evaluation.get("return_mean"))
+            mean = _value_of_type(float, row.evaluation.get("return_mean"))
             if mean is not None:
                 means.append(mean)
     return max(means, default=None)
@@ -193,7 +193,7 @@ def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _typed(kind: type[_Value], value: Any) -> _Value | None:
+def _value_of_type(kind: type[_Value], value: Any) -> _Value | None:
     """Return a value from a file if it has the given type, otherwise None."""
     with suppress(msgspec.ValidationError):
         return msgspec.convert(value, kind)

@@ -117,7 +117,7 @@ def usable_cores() -> int:
 
 def _processor() -> str | None:
     """Return the processor's name."""
-    with suppress(OSError):
+    with suppress(OSError):  # systems other than Linux have no such file
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         for line in text.splitlines():
             name, _, value = line.partition(":")
@@ -149,6 +149,7 @@ def _gpus() -> list[str]:
     if cuda is not None and cuda.is_initialized():
         return [str(cuda.get_device_name(index)) for index in range(cuda.device_count())]
     models = []
+    # NVIDIA's driver describes each accelerator in a file, on Linux.
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

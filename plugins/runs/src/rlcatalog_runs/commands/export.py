@@ -39,12 +39,14 @@ def export(
         if out is None:
             format = format or "onnx"
             exporter: Any = catalog.registry.get("exporter", format).declaration
-            # A format without a suffix is a folder.
-            out = run / f"{POLICY}{exporter.suffix or '-' + format}"
+            suffix = exporter.suffix
+            if not suffix:  # the format is a folder of files
+                suffix = f"-{format}"
+            out = run / f"{POLICY}{suffix}"
         import_modules(modules or [])
         policy_folder = policy_of(run)
         spaces: dict[str, Any] = {}
-        is_run = policy_folder != run
+        is_run = policy_folder != run  # a run's folder contains the folder of its policy
         if is_run:
 
             def make() -> Any:

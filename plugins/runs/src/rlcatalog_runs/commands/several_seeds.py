@@ -147,7 +147,7 @@ def train_seeds(
         FailedRunsError: Some runs failed; all others have ended.
         Exit: The command received a stop signal.
     """
-    for seed in seeds:
+    for seed in seeds:  # before the first run starts
         refuse_taken(folder / f"seed-{seed}", overwrite)
     command, *arguments = command_line(context, ("seed", "seeds", "out", *per_seed))
     folders_by_option = {"out": folder}
@@ -167,7 +167,8 @@ def train_seeds(
             process = start_process([command, *options, *arguments], output)
         return _Child(seed, start_time, process, log)
 
-    num_parallel = max(1, min(len(seeds), usable_cores() // max(1, threads)))
+    num_that_fit = usable_cores() // max(1, threads)
+    num_parallel = max(1, min(len(seeds), num_that_fit))
     with run_folder(folder, overwrite):
         print(f"{len(seeds)} seeds, {num_parallel} at once, into {folder}", flush=True)
         runs = _SeedRuns(seeds, start, num_parallel)
@@ -323,7 +324,7 @@ class _SeedRuns:
             f"{why} Waiting until these seeds have saved their runs and ended: {seeds}. Another"
             " signal, such as Ctrl-C, ends them at once."
         )
-        # Runs handle SIGINT and SIGTERM, but not SIGHUP.
+        # Pass on the signal; instead of SIGHUP, which runs do not handle, send SIGTERM.
         was_ctrl_c = self._signals[0] == signal.SIGINT
         number = signal.SIGINT if was_ctrl_c else signal.SIGTERM
         for child in self._running:
@@ -379,6 +380,7 @@ class _Bars:
         for seed in seeds:
             if seed not in self._tasks:
                 self._tasks[seed] = self._progress.add_task(f"seed {seed}", total=None, value="-")
+        # Reading a run's folder takes longer than looking at its process, so do it less often.
         is_update_due = next(self._checks) % _CHECKS_PER_UPDATE == 0
         if self._progress.disable or not is_update_due:
             return
@@ -450,8 +452,10 @@ def _error(child: _Child) -> str:
         lines = [line for line in log.splitlines() if line.strip(" │╰╯─╭╮")]
         for line in reversed(lines):
             if line.startswith("error: "):
-                return one_line(line, 2000)
-        was_killed = exit_status <= 0  # then its last line does not say why
+                return one_line(line, length=2000)
+        # A negative status is the signal that ended the process, and its last line says nothing
+        # about that.
+        was_killed = exit_status <= 0
         if lines and not was_killed:
             last_line = one_line(lines[-1].strip(" │"))
             return f"error: {exit_text}: {last_line}"

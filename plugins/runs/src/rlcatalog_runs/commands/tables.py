@@ -43,6 +43,7 @@ def runs(
 ) -> None:
     """List training runs, newest first: steps, returns and status."""
     folders = _read_folders([directory])
+    # Runs that started at the same time are sorted by folder.
     newest_first = sorted(folders.runs, key=lambda run: (-run.started, str(run.folder)))
     if as_json:
         for run in newest_first:
@@ -99,7 +100,7 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
     runs = [run for group in groups for run in group.runs]
     last_step = groups[0].steps[-1]
     text = f"compared after {last_step:,.0f} steps"
-    # Nothing is said about a few steps that are left out.
+    # Some runs were cut at the end of the shortest one. Up to 5% of a run is not worth a remark.
     if any(run.steps > 1.05 * last_step for run in runs):
         shortest_run = min(runs, key=lambda run: run.steps)
         text += f", where the shortest run ends: {shortest_run.folder}"
@@ -119,12 +120,12 @@ def _cells_of_group(group: comparison.Group) -> dict[str, str]:
     if group.interval is None:
         interval = "one run"
     else:
-        low, high = group.interval[:, -1]
+        low, high = group.interval[:, -1]  # at the last step
         interval = f"{_number(low)} to {_number(high)}"
     return {
         "curve": group.label,
         "runs": str(len(group.runs)),
-        "seeds": one_line(seeds, 40),
+        "seeds": one_line(seeds, length=40),
         "final return": _number(group.middle[-1]),
         "95% interval": interval,
     }
@@ -255,6 +256,7 @@ def _print_table(cells: Sequence[dict[str, str]]) -> None:
         table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
+    # A console without a terminal would cut the cells at 80 columns, so print to a wide one.
     wide_console = Console(width=_WIDE, height=len(rows))
     width = Measurement.get(wide_console, wide_console.options, table).maximum
     if is_terminal and width > console.width:
@@ -269,13 +271,13 @@ def _print_table(cells: Sequence[dict[str, str]]) -> None:
 
 def _print_in_two_lines(console: Console, row: Mapping[str, Text]) -> None:
     """Print a row's first cell on a line of its own, and the others on the next."""
-    (_, first_cell), *others = row.items()
-    console.print(first_cell, soft_wrap=True, style="bold")
+    first_name, *other_names = row
+    console.print(row[first_name], soft_wrap=True, style="bold")
     line = Text("  ")
-    for index, (name, text) in enumerate(others):
+    for index, name in enumerate(other_names):
         if index > 0:
             line.append(", ")
         if name in _NUMBERS:
             line.append(f"{name} ")  # other cells, such as an algorithm, need no name
-        line.append_text(text)
+        line.append_text(row[name])
     console.print(line, soft_wrap=True)

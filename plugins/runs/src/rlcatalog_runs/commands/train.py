@@ -135,7 +135,8 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     _refuse_fixed(directory, kind.fixed & set(typed))
     plan = resumed_plan(kind, directory, config, typed, modules)
     # Values from the file are checked like values from the command line.
-    log_names(",".join(plan.options.log) or None)
+    if plan.options.log:
+        log_names(",".join(plan.options.log))
     engine = kind(plan)
     notice = f"resuming after {plan.steps:,} steps"
     if kind.not_restored:

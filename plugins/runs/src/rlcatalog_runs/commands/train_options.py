@@ -49,7 +49,7 @@ class Option(NamedTuple):
         smallest, largest = self.bounds
         typer_option = typer.Option(
             self.flag,
-            *self.flags[1:],
+            *self.flags[1:],  # short forms, such as -o
             metavar=self.metavar,
             help=self.help,
             min=smallest,
@@ -216,7 +216,7 @@ COMMON = {
 
 #: Options that every engine accepts. The others are for engines whose options have a field with
 #: that name.
-OF_ALL = frozenset(
+OPTIONS_OF_ALL_ENGINES = frozenset(
     {
         "env_id",
         "engine",
@@ -253,7 +253,8 @@ def parameters() -> list[inspect.Parameter]:
     for group, options in options_by_group.items():
         for option in options:
             if option.name == "algo":
-                option = option._replace(help=f"{option.help} {'; '.join(algorithms)}.")
+                listing = "; ".join(algorithms)
+                option = option._replace(help=f"{option.help} {listing}.")
             # Two engines may have an option of the same name; it is listed once.
             parameters_by_name.setdefault(option.name, option.parameter(group))
     return list(parameters_by_name.values())
@@ -287,7 +288,7 @@ def own_options(kind: type[Engine]) -> list[Option]:
     """
     options = []
     for name, hint in get_type_hints(kind.options, include_extras=True).items():
-        if name in _FLAGS:
+        if name in _FLAGS:  # a common option
             continue
         for meta in getattr(hint, "__metadata__", ()):  # of `typing.Annotated`
             if meta.description:
@@ -315,7 +316,7 @@ def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) ->
             f"--set does not accept {key!r}. Use its option instead: {kind.reserved[key]}."
         )
     for name in typed:
-        if name not in OF_ALL and name not in kind.options.__struct_fields__:
+        if name not in OPTIONS_OF_ALL_ENGINES and name not in kind.options.__struct_fields__:
             engines_with_it = []
             for other, other_kind in engines().items():
                 if name in other_kind.options.__struct_fields__:
