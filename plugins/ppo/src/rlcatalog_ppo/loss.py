@@ -292,8 +292,8 @@ def loss_terms(
     if not terms or not all(is_tensor(term) for term in terms):
         raise ModelContractError(
             f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a"
-            f" list of them; found {shown(loss, length=80)}. Return policy_loss with your terms added"
-            " to it."
+            f" list of them; found {shown(loss, length=80)}. Return policy_loss with your terms"
+            " added to it."
         )
     return terms
 
