@@ -179,7 +179,7 @@ def test_evaluation_continues_from_its_state(best_mean):
 
 def test_evaluation_checks_its_environment():
     checked = []
-    env_maker = SimpleNamespace(beside=checked.append)
+    env_maker = SimpleNamespace(for_evaluation=checked.append)
 
     Evaluation(every=10, env="Env-v0").check_env(env_maker)
 
