@@ -20,10 +20,11 @@ class CompassPreprocessor(Preprocessor):
         return (2,)
 
     def writer(self, start: int) -> Any:
-        turn = 2 * math.pi / self.info.space.points
+        """Return a function that writes a heading's code into an array, at `start`."""
+        angle_of_one_point = 2 * math.pi / self.info.space.points
 
         def write(obs: int, out: np.ndarray) -> None:
-            angle = obs * turn
+            angle = obs * angle_of_one_point
             out[start] = math.cos(angle)
             out[start + 1] = math.sin(angle)
 

@@ -30,12 +30,12 @@ class GatedNetwork(TFModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         width = read_config(self.model_config, CompassConfig).example_compass_width
-        self.gated = Dense(
-            math.prod(obs_space.shape), DenseSpec(2 * width, weights="xavier_uniform")
-        )
+        input_width = math.prod(obs_space.shape)
+        # The outputs are a(x) and b(x).
+        self.gated = Dense(input_width, DenseSpec(2 * width, weights="xavier_uniform"))
         self.logits = None
         self.value = None
-        if num_outputs is None:
+        if num_outputs is None:  # a trunk, whose outputs are its features
             self.num_outputs = width
         else:
             self.logits = Dense(width, output_spec(num_outputs))
@@ -69,17 +69,18 @@ class NormalizedNetwork(TFModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.activation = activation(self.model_config.get("fcnet_activation", "tanh"))
-        widths = [math.prod(obs_space.shape), *self.model_config.get("fcnet_hiddens", [256, 256])]
+        input_width = math.prod(obs_space.shape)
+        widths = [input_width, *self.model_config.get("fcnet_hiddens", [256, 256])]
         self.layers = []
         self.norms = []
         for inputs, outputs in itertools.pairwise(widths):
             self.layers.append(Dense(inputs, DenseSpec(outputs, weights="xavier_uniform")))
-            norm = tf.keras.layers.LayerNormalization(epsilon=1e-5)
+            norm = tf.keras.layers.LayerNormalization(epsilon=1e-5)  # PyTorch's epsilon
             norm.build((None, outputs))  # the variables exist before the first call
             self.norms.append(norm)
         self.logits = None
         self.value = None
-        if num_outputs is None:
+        if num_outputs is None:  # a trunk, whose outputs are its features
             self.num_outputs = widths[-1]
         else:
             self.logits = Dense(widths[-1], output_spec(num_outputs))
@@ -94,7 +95,7 @@ class NormalizedNetwork(TFModelV2):
             if self.activation is not None:
                 x = self.activation(x)
         self._features = x
-        if self.logits is None:
+        if self.logits is None:  # a trunk
             return x, state
         return self.logits(x), state
 

@@ -37,11 +37,12 @@ class GatedNetwork(TorchModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         width = read_config(self.model_config, CompassConfig).example_compass_width
-        self.gated = nn.Linear(math.prod(obs_space.shape), 2 * width)
+        input_width = math.prod(obs_space.shape)
+        self.gated = nn.Linear(input_width, 2 * width)  # a(x) and b(x)
         self.glu = nn.GLU()
         self.logits = None
         self.value = None
-        if num_outputs is None:
+        if num_outputs is None:  # a trunk, whose outputs are its features
             self.num_outputs = width
         else:
             self.logits = output_layer(width, num_outputs)
@@ -74,7 +75,8 @@ class NormalizedNetwork(TorchModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.activation = activation(self.model_config.get("fcnet_activation", "tanh"))
-        widths = [math.prod(obs_space.shape), *self.model_config.get("fcnet_hiddens", [256, 256])]
+        input_width = math.prod(obs_space.shape)
+        widths = [input_width, *self.model_config.get("fcnet_hiddens", [256, 256])]
         self.layers = nn.ModuleList()
         self.norms = nn.ModuleList()
         for inputs, outputs in itertools.pairwise(widths):
@@ -82,7 +84,7 @@ class NormalizedNetwork(TorchModelV2):
             self.norms.append(nn.LayerNorm(outputs))
         self.logits = None
         self.value = None
-        if num_outputs is None:
+        if num_outputs is None:  # a trunk, whose outputs are its features
             self.num_outputs = widths[-1]
         else:
             self.logits = output_layer(widths[-1], num_outputs)
@@ -97,7 +99,7 @@ class NormalizedNetwork(TorchModelV2):
             if self.activation is not None:
                 x = self.activation(x)
         self._features = x
-        if self.logits is None:
+        if self.logits is None:  # a trunk
             return x, state
         return self.logits(x), state
 

@@ -173,13 +173,14 @@ def space_behind_connectors(
         obs_space: Its observation space.
         action_space: Its action space.
     """
+    # For Ray, the spaces of a vector environment and of its members. Here, both are `env`.
     spaces = {
         INPUT_ENV_SPACES: (obs_space, action_space),
         INPUT_ENV_SINGLE_SPACES: (obs_space, action_space),
     }
-    device = None
+    no_device = None  # the connectors are created for their spaces, and do not run
     # The spaces after a connector are the input of the next one.
-    for connector in call_users_function(make, env, spaces, device):
+    for connector in call_users_function(make, env, spaces, no_device):
         connector.input_action_space = action_space
         connector.input_observation_space = obs_space
         obs_space = connector.observation_space

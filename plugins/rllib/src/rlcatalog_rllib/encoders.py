@@ -46,6 +46,7 @@ class EpisodeEncoder:
         self.policy = build_policy(recipe, env_space, action_space)
         self.space = encoded_space(self.policy)
         self._has_views = has_views(self.space)
+        # The past of a vector environment's episodes, or of each episode; see `encode`.
         self._history = ViewHistory(self.policy)
         self._history_by_episode: dict[Any, ViewHistory] = {}
         #: The filter's statistics after the last merge, or at the start.
@@ -148,11 +149,11 @@ class EpisodeEncoder:
         states = [state for state in states if state]
         if self.policy.filter is None or not states:
             return {}
-        # Each runner contributes the statistics collected since the last merge ("begun"); this one
-        # has the rest.
+        # Each runner contributes what it has collected since the last merge ("begun"). What all
+        # runners collected before is in this filter.
         new_statistics = [since(state["begun"], state["filter"]) for state in states]
         together = merged([self.policy.filter.get_state(), *new_statistics])
-        # Ray does not store it elsewhere if the driver has no runner.
+        # If the driver has no runner, Ray does not store the merged state elsewhere.
         self.set_state({"filter": together})
         return {"filter": together, "begun": together}
 
@@ -201,6 +202,7 @@ class ViewHistory:
                 [step.follows(last) for step, last in zip(steps, self._last_steps, strict=True)]
             )
             if has_continued.any():
+                # The past of these episodes now includes their last observation and action.
                 assert self._obs is not None  # there was a step before
                 actions = _last_actions(episodes, has_continued)
                 self._history = self._views.after(self._history, self._obs, actions)

@@ -47,6 +47,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             model = unpacked(config["model"])
             # Ray passes the config as an EnvContext, which also has the places of this environment.
             plain_env = create_env(config["env"], config.get("env_config"), config)
+            # Masks outside the observation stay there; `configure` has warned about them.
             env = catalog.wrap_env(plain_env, model, move_masks=False)
             if not batches_as_arrays(env.observation_space):
                 env = EncodedInside(env, model, catalog)
@@ -79,6 +80,7 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
         if resolution.mask_key is not None:
             entries[MASK] = spaces.MultiBinary(self._encoder.masks.size)
         space: Any = spaces.Dict(entries)
+        # Connectors read the environment's space from this attribute.
         space.original_space = env.observation_space
         self.observation_space = space
 

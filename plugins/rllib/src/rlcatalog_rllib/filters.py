@@ -22,7 +22,7 @@ def since(begun: State, state: State) -> dict[str, Array]:
     """Return statistics for the observations since the state `begun`: the merge of both is `state`
     (the formula in `merged`, solved for one of the two).
     """
-    _check(state)
+    _check_moments(state)
     count_now = int(state["n"])
     count_before = int(begun["n"])
     count = count_now - count_before
@@ -40,9 +40,9 @@ def since(begun: State, state: State) -> dict[str, Array]:
 def merged(states: Sequence[State]) -> dict[str, Array]:
     """Merge the statistics from several states (Chan et al. 1979)."""
     total = dict(states[0])
-    _check(total)
+    _check_moments(total)
     for state in states[1:]:
-        _check(state)
+        _check_moments(state)
         total_count = int(total["n"])
         state_count = int(state["n"])
         if state_count == 0:
@@ -55,7 +55,7 @@ def merged(states: Sequence[State]) -> dict[str, Array]:
     return total
 
 
-def _check(state: State) -> None:
+def _check_moments(state: State) -> None:
     """Raise an error unless a filter's state has the moments that can be merged.
 
     Raises:

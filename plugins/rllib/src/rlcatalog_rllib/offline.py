@@ -75,6 +75,7 @@ def _encode_episode(
     if has_views(encoded_space):
         views = _views(encoded, raw_actions, rewards, policy)
     is_single_choice = policy.action_codec.scalar
+    # A slice of Ray's buffer has no steps from before the episode's start.
     extra_outputs = {
         name: _steps_of(column[:]) for name, column in episode.extra_model_outputs.items()
     }

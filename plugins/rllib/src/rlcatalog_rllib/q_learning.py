@@ -34,6 +34,7 @@ class CatalogQModule(CatalogModule, QNetAPI):
         """Build the parts; called by Ray."""
         super().setup()
         check_q_served(self.policy, self.model_config)
+        # DQN's settings, which Ray adds to the model config.
         self.uses_dueling = bool(self.model_config.get("dueling"))
         self.uses_double_q = bool(self.model_config.get("double_q"))
         if self.uses_dueling:

@@ -43,6 +43,7 @@ def engine_defaults(config: AlgorithmConfig, action_space: Space | None = None) 
     defaults |= modules_defaults()
     if not config.normalize_actions:  # the user does not want actions to be scaled
         defaults["action_bounds"] = "clip"
+    # SAC needs a bounded distribution. Subclasses of its config are recognised, too.
     is_sac = any(cls.__name__ == "SACConfig" for cls in type(config).__mro__)
     if is_sac and isinstance(action_space, spaces.Box):
         defaults["custom_action_dist"] = "squashed_gaussian"

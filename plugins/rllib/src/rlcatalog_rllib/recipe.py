@@ -132,7 +132,7 @@ def choose_parts(
     resolution = policy.resolution
     # The workers get the values of these keys, even if the config leaves them open. Ray's
     # connectors read max_seq_len.
-    decided_keys = {"max_seq_len", *RULES, *defaults}
+    decided_keys = ("max_seq_len", *RULES, *defaults)
     decided = {key: resolution.config[key] for key in decided_keys}
     config = {**resolution.config.explicit, **decided}
     # Registered parts are sent with the catalog; classes in the config are sent separately.

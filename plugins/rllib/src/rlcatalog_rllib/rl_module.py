@@ -133,11 +133,13 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             mask: Action masks `[S, T, m]`, or None.
             views: The model's views of the past, each `[S, T, ...]`.
         """
-        shape = (obs.shape[0], obs.shape[1])
+        sequence_count, step_count = obs.shape[:2]
         states = [batch[Columns.STATE_IN][name] for name in self._state_names]
         lengths: Tensor | None = batch.get(Columns.SEQ_LENS)
         if lengths is None:
-            lengths = torch.full(shape[:1], shape[1], dtype=torch.int32, device=obs.device)
+            lengths = torch.full(
+                (sequence_count,), step_count, dtype=torch.int32, device=obs.device
+            )
         lengths = lengths.to(torch.int32)
         obs = folded(obs)
         views = folded(views)
@@ -148,6 +150,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             # Ray pads with zeros, but a model must only see real observations.
             obs = padding.fill(padding.take(obs))
             views = padding.fill(padding.take(views))
+        shape = (sequence_count, step_count)
         return Rows(obs, mask, views, shape, lengths, states, padding)
 
     def run_model(
@@ -257,7 +260,8 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             columns = rows.padding.take(columns)
         # One element, because RLlib's models iterate over a list of losses, and others add to a
         # scalar.
-        result = self.model.custom_loss(loss.reshape(1), {**batch, **columns})
+        rows_of_batch = {**batch, **columns}  # the columns per sequence do not change
+        result = self.model.custom_loss(loss.reshape(1), rows_of_batch)
         if isinstance(result, list | tuple):
             return torch.stack([term.sum() for term in result]).sum()
         total: Tensor = result.sum()

@@ -63,7 +63,7 @@ class NumberCritic(nn.Module):
         low, high = (torch.as_tensor(np.asarray(bound, np.float32)) for bound in codec.limits)
         # To scale actions from [low, high] to [-1, 1].
         self.register_buffer("middle", (high + low) / 2, persistent=False)
-        self.register_buffer("reach", (high - low) / 2, persistent=False)
+        self.register_buffer("half_width", (high - low) / 2, persistent=False)
         width = int(trunk.num_outputs)
         self.joint = nn.Sequential(
             nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1)
@@ -73,7 +73,7 @@ class NumberCritic(nn.Module):
         """Return the values `[B]` of raw actions `[B, width]`, after scaling them to [-1, 1]."""
         features = _outputs_of(self.trunk, obs).flatten(1)
         rows = actions.reshape(len(features), -1)
-        scaled = (rows - self.get_buffer("middle")) / self.get_buffer("reach")
+        scaled = (rows - self.get_buffer("middle")) / self.get_buffer("half_width")
         values: Tensor = self.joint(torch.cat([features, scaled], dim=1))
         return values[:, 0]
 

@@ -93,9 +93,11 @@ class ActorCritic:
         if keywords:
             config = _config_with_keywords(keywords, lookup, defaults, loop)
             self.model_config = config
+        # Keys that the user or a loaded policy sets, so that the default here has no effect.
         decided_keys = {*lookup.catalog.parse_config(config).explicit, *rules}
         if clips_actions and "action_bounds" not in decided_keys:
-            # The warning's advice is to scale the actions, which the algorithm does not do.
+            # The catalog's own warning would advise to scale the actions, which the algorithm does
+            # not do.
             with ignore_action_ranges():
                 self.policy = _build(lookup, config, defaults)
             _warn_of_clipping(self.policy, loop.algorithm)

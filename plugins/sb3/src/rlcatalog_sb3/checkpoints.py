@@ -171,6 +171,7 @@ def restore(name: str, checkpoint: Path, env: GymEnv, **settings: Any) -> BaseAl
     def as_damaged(why: str) -> SavedPolicyError:
         return SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")
 
+    # Whatever a damaged file raises becomes a SavedPolicyError.
     with raised_as(as_damaged):
         algorithm = cls.load(checkpoint / ALGORITHM, env=env, **settings)
         if isinstance(algorithm, OffPolicyAlgorithm):

@@ -79,7 +79,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new
         states.
         """
-        self.warn_of_masks()
+        self.warn_of_masks()  # once, at the first step
         actor_critic = self.actor_critic
         encoded = actor_critic.observer.encode(obs)
         mask = actor_critic.observer.mask(obs)
@@ -201,7 +201,11 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             # sb3-contrib pads with zeros, but a model must only see real observations.
             real_rows = padding.take(encoded)
             encoded = padding.fill(real_rows)
-        inputs = {"obs": encoded, "is_training": True, "outputs_only": True}  # no new memory
+        inputs = {
+            "obs": encoded,
+            "is_training": True,
+            "outputs_only": True,
+        }  # the new memory is not used
         memory = self._packer.unpack(states, starts[:, 0])
         model = self.actor_critic.model
         outputs, _ = model(inputs, memory, lengths.to(encoded.device))

@@ -66,11 +66,12 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(env)
+        has_mask_method = mask_method(env) is not None
         self.flattening = Flattening(
             env.observation_space,
             env.action_space,
             model_config,
-            masked=mask_method(env) is not None,
+            masked=has_mask_method,
             catalog=catalog,
         )
         self.observation_space = self.flattening.observation_space
@@ -186,7 +187,8 @@ class Flattening:
         catalog: Catalog | None = None,
     ) -> None:
         lookup_catalog = default_catalog() if catalog is None else catalog
-        # SAC and TD3 squash actions into any bounds. A policy that does not warns itself.
+        # SAC and TD3 squash actions into any bounds, so no warning about the bounds is needed here.
+        # A `CatalogPolicy`, which does not squash them, gives this warning itself.
         with ignore_action_ranges():
             resolution = lookup_catalog.resolve(
                 observation_space, action_space, model_config, "torch"
@@ -294,7 +296,7 @@ def flat_actions(codec: ActionCodec) -> Space:
         return spaces.MultiDiscrete(counts)
     low = np.full(codec.width, -_LARGEST)
     high = np.full(codec.width, _LARGEST)
-    if is_float_box(codec.info):
+    if is_float_box(codec.info):  # the only kind of space whose bounds are kept
         space_low, space_high = codec.limits
         low = np.clip(space_low, -_LARGEST, _LARGEST)
         high = np.clip(space_high, -_LARGEST, _LARGEST)
