@@ -62,13 +62,14 @@ class TransformerModel(ModelV2):
         seq_lens: Tensor | None,
     ) -> tuple[Any, list[Any]]:
         """Map inputs `[S * T, inputs]` to the model's output."""
-        lengths, real = self._sequences(x, input_dict, seq_lens)
-        if real is not None:
-            # Padding may contain NaN, which even a weight of 0 would spread.
-            x = self.ops.only(self.ops.rows(real, ()), x)
+        sequences = self._sequences(x, input_dict, seq_lens)
+        if sequences.real is not None:
+            # Padding may contain NaN, which even a weight of 0 would spread, so it becomes zeros.
+            is_real_row = self.ops.rows(sequences.real, ())
+            x = self.ops.only(is_real_row, x)
         training = bool(input_dict.get("is_training"))
         outputs_only = bool(input_dict.get("outputs_only"))
-        features, state = self.transformer(x, state, lengths, training, outputs_only)
+        features, state = self.transformer(x, state, sequences.lengths, training, outputs_only)
         if self.outputs is None:
             return features, state
         self._features = features
@@ -108,11 +109,13 @@ class AroundTrunk(TransformerModel):
     def __init__(self, *args: Any, trunk: ModelV2) -> None:
         super().__init__(*args)
         layers = plan(self.model_config, self.num_outputs)
+        # The past actions and rewards that the units read beside the trunk's features.
         self.past = PastInputs.of(
             self.action_space,
             layers.sizes.attention_use_n_prev_actions,
             layers.sizes.attention_use_n_prev_rewards,
         )
+        # A policy passes the past that a model requests here.
         self.view_requirements.update(self.past.views())
         self.trunk = trunk
         assert trunk.num_outputs is not None, "the catalog checks a trunk before it wraps it"

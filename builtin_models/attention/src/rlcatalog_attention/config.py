@@ -18,7 +18,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 #: Maximum number of values in the memory of one episode; larger memories are assumed to be
 #: mistakes.
-MOST_HELD = 1 << 26
+MOST_MEMORY_NUMBERS = 1 << 26
 
 #: Added to the variance in every layer normalisation, the same in both frameworks.
 EPSILON = 1e-5
@@ -61,13 +61,14 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
         normalisations.
         """
         dim = self.attention_dim
-        inner = self.attention_num_heads * self.attention_head_dim
+        inner = self.attention_num_heads * self.attention_head_dim  # width of all heads
         mlp = self.attention_position_wise_mlp_dim
         # Query, key, value, position and output, and the biases for content and position.
         attention = 5 * dim * inner + 2 * inner
         dense_layers = dim * mlp + mlp + mlp * dim + dim
+        # Reset, update and candidate, each with a matrix for either input; one bias.
         gate = 6 * dim * dim + dim
-        norm = 2 * dim
+        norm = 2 * dim  # scale and offset
         return attention + dense_layers + 2 * gate + 2 * norm
 
     @property
@@ -113,12 +114,13 @@ class AttentionPlan(NamedTuple):
 def _check_memory(sizes: AttentionConfig) -> None:
     """Raise an error if these sizes need far too much memory."""
     units = sizes.attention_num_transformer_units
+    # A pass holds the past steps and the current one.
     numbers = units * (sizes.slots + 1) * sizes.attention_dim
-    if numbers > MOST_HELD:
+    if numbers > MOST_MEMORY_NUMBERS:
         raise ConfigError(
             f"attention_num_transformer_units={units} with {sizes.slots} past steps of"
             f" attention_dim={sizes.attention_dim}: one episode's memory would hold {numbers}"
-            f" numbers; the limit is {MOST_HELD}. Use fewer units, or reduce"
+            f" numbers; the limit is {MOST_MEMORY_NUMBERS}. Use fewer units, or reduce"
             " attention_memory_inference and attention_memory_training."
         )
 
@@ -159,7 +161,7 @@ def net_plan(
             " units. Remove post_fcnet_hiddens, or set use_attention, which places these layers"
             " between the trunk and the units."
         )
-    # A struct's constructor does not check its values.
+    # The caller's constructor of the struct did not check the values; `read_config` does.
     sizes = read_config(msgspec.structs.asdict(sizes), AttentionConfig)
     _check_memory(sizes)
     outputs = memory_outputs(config, sizes.attention_dim, num_outputs, "GTrXLNet")

@@ -29,7 +29,7 @@ def examples() -> list[Example]:
     """
     small: dict[str, Any] = {
         "use_attention": True,
-        **{f"attention_{name}": size for name, size in _SIZES.items()},
+        **{f"attention_{name}": size for name, size in _SIZES.items()},  # the config's keys
     }
     past = {
         "attention_use_n_prev_actions": 2,

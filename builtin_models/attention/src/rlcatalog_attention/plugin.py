@@ -30,6 +30,7 @@ def describe(request: Request) -> list[Stage]:
         shape = (inputs,) if is_width_known else None
         stages.append(Stage(name, shape, weights=0))
     input_layer, *units = _units(inputs, sizes)
+    # Without the trunk's width, its count of weights is only a lower bound.
     stages.append(replace(input_layer, whole=is_width_known))
     return [*stages, *units, *layers.outputs.stages()]
 

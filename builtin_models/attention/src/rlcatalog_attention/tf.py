@@ -86,9 +86,10 @@ class Transformer:
         memory = tf.stop_gradient(tf.cast(state[0], tf.float32))
         used_slots = tf.cast(state[1], tf.int32)
         x = self.input(rows)
-        # Only the last `window` slots are visible.
+        # Acting and training may show fewer past steps than the memory has slots: the last ones.
         window = self.sizes.window(training)
         start = self.slots - window
+        # The memory fills from its end, so the first slots are unused early in an episode.
         is_unused = tf.range(self.slots + length) < (self.slots - used_slots)[:, None]
         # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window,
         # where the last key is step t itself.
@@ -117,14 +118,16 @@ class Transformer:
         """
         units = len(self.units)
         if seq_lens is None:
+            # One step: every slot moves on by one, and the oldest falls out.
             memory = keys[:, :, 1:]
             used_slots = used_slots + 1
         else:
+            # After a sequence of length n, the memory begins n places later.
             places = seq_lens[:, None] + tf.range(self.slots)
             places = tf.repeat(places[:, None], units, axis=1)
             memory = tf.gather(keys, places, axis=2, batch_dims=2)
             used_slots = used_slots + seq_lens
-        # A trace would forget the shape.
+        # A trace may lose the static shape.
         memory.set_shape([None, units, self.slots, self.sizes.attention_dim])
         return [memory, tf.minimum(used_slots, self.slots)]
 
@@ -158,7 +161,7 @@ class Attention:
         self.heads = sizes.attention_num_heads
         self.head_dim = sizes.attention_head_dim
         self.dim = sizes.attention_dim
-        inner = self.heads * self.head_dim
+        inner = self.heads * self.head_dim  # width of all heads
         self.query = _matrix(inner, self.dim)
         self.key = _matrix(inner, self.dim)
         self.value = _matrix(inner, self.dim)
@@ -168,17 +171,17 @@ class Attention:
         self.position_bias = _bias(self.heads, self.head_dim)
         self.norm = LayerNorm(self.dim)
 
-    def __call__(self, seen: Tensor, hidden: Tensor, table: Array, length: int | Tensor) -> Any:
+    def __call__(self, context: Tensor, hidden: Tensor, table: Array, length: int | Tensor) -> Any:
         """Compute the attention for each step of the sequences.
 
         Args:
-            seen: The window's slots, followed by the steps, `[S, K, dim]`.
+            context: The window's slots, followed by the steps, `[S, K, dim]`.
             hidden: Mask of the keys that are hidden from each step, `[S, T, K]`.
             table: Sinusoids for the distances window, …, 0.
             length: T.
         """
         keys = length + len(table) - 1
-        normal = self.norm(seen)
+        normal = self.norm(context)
         query = self._project(normal[:, keys - length :], self.query, length)
         content = _by_head(query + self.content_bias)
         rows = _by_head(query + self.position_bias)

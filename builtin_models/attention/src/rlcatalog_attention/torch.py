@@ -46,7 +46,7 @@ class Transformer(nn.Module):
         # Constants, not weights: they move between devices with the model and are not saved.
         table = torch.from_numpy(distances(self.slots, sizes.attention_dim))
         table = table.to(self.input.weight.dtype)
-        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("table", table, persistent=False)  # sinusoids, one row per distance
         self.register_buffer("places", torch.arange(self.slots + 1), persistent=False)
 
     def initial_state(self) -> list[Tensor]:
@@ -92,13 +92,15 @@ class Transformer(nn.Module):
             places = self.places
         else:
             places = torch.arange(self.slots + length, device=x.device)
-        # Only the last `window` slots are visible.
+        # Acting and training may show fewer past steps than the memory has slots: the last ones.
         start = self.slots - self.sizes.window(training)
         # At first, the oldest slots are empty: [S, 1, slots + T].
         is_used = used_slots.view(-1, 1, 1) + places >= self.slots
+        # A mask is added to the scores of the keys: 0 shows a key, -inf hides it.
         mask = _from(_mask(is_used, x), axis=2, start=start)
         if length > 1:
             mask = mask + _mask(self._inside(places[start:] - start, length), x)
+        # Sinusoids for the distances from `window` to 0.
         table = _from(self.table, axis=0, start=start)
         keys_of_units = []
         for index, unit in enumerate(self.units):
@@ -131,6 +133,7 @@ class Transformer(nn.Module):
             seq_lens: Lengths.
         """
         if seq_lens is None or keys.shape[2] == self.slots + 1:
+            # Single steps: every slot moves on by one, and the oldest falls out.
             return [keys[:, :, 1:], (used_slots + 1).clamp(max=self.slots)]
         sequences, units, places, width = keys.shape
         # In a table with a row for each sequence, unit and place, the memory of a sequence of
@@ -156,11 +159,11 @@ class Unit(nn.Module):
         self.mlp = DenseStack(dim, sizes.mlp)
         self.mlp_gate = Gate(dim, bias)
 
-    def forward(self, x: Tensor, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, context: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Map the unit's input to its output, both of shape `[S * T, dim]`; see `Attention` for the
         other arguments.
         """
-        x = self.attention_gate(x, self.attention(seen, mask, table))
+        x = self.attention_gate(x, self.attention(context, mask, table))
         return self.mlp_gate(x, self.mlp(self.norm(x)))  # type: ignore[no-any-return]
 
 
@@ -174,7 +177,7 @@ class Attention(nn.Module):
         self.heads = sizes.attention_num_heads
         self.head_dim = sizes.attention_head_dim
         dim = sizes.attention_dim
-        inner = self.heads * self.head_dim
+        inner = self.heads * self.head_dim  # width of all heads
         self.query = _matrix(inner, dim)
         self.key = _matrix(inner, dim)
         self.value = _matrix(inner, dim)
@@ -185,11 +188,11 @@ class Attention(nn.Module):
         self.norm = LayerNorm(dim, EPSILON)
         self._scale = self.head_dim**-0.5
 
-    def forward(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
+    def forward(self, context: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Compute the attention for each step of the sequences.
 
         Args:
-            seen: The window's slots, followed by the steps, `[S, K, dim]`.
+            context: The window's slots, followed by the steps, `[S, K, dim]`.
             mask: Added to the scores, `[S, T, K]`: 0 for the slots and steps that a step sees, -inf
                 for the others.
             table: Sinusoids for the distances window, …, 0.
@@ -198,16 +201,16 @@ class Attention(nn.Module):
             `[S * T, dim]`.
         """
         if mask.shape[1] == 1:
-            heads = self._step(seen, mask, table)
+            heads = self._step(context, mask, table)
         else:
-            heads = self._sequences(seen, mask, table)
+            heads = self._sequences(context, mask, table)
         return F.linear(heads, self.output).relu()
 
-    def _sequences(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
+    def _sequences(self, context: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Return the heads' concatenated outputs."""
-        sequences, keys, _ = seen.shape
+        sequences, keys, _ = context.shape
         length = mask.shape[1]
-        normal = self.norm(seen)
+        normal = self.norm(context)
         query = F.linear(normal[:, keys - length :], self.query)
         # One product for both is faster than two.
         key, value = F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2)
@@ -231,14 +234,14 @@ class Attention(nn.Module):
             return outputs.flatten(0, 1)
         return outputs.view(self.heads, -1, self.head_dim).transpose(0, 1).flatten(1)
 
-    def _step(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
+    def _step(self, context: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Compute the same result for one step per sequence, but sum in a different order.
 
         With only one query, transforming the query, (K n)·q = n·(Kᵀ q), is cheaper than projecting
         each step of the window. No projections are stored between steps, because a weight update
         would make them outdated.
         """
-        normal = self.norm(seen)
+        normal = self.norm(context)
         query = F.linear(normal[:, -1], self.query)
         if self.heads == 1:
             content = ((query + self.content_bias) @ self.key)[:, None]
@@ -307,11 +310,11 @@ def _from(x: Tensor, axis: int, start: int) -> Tensor:
     return x.narrow(axis, start, x.shape[axis] - start)
 
 
-def _mask(seen: Tensor, like: Tensor) -> Tensor:
+def _mask(is_visible: Tensor, like: Tensor) -> Tensor:
     """Return 0 for True and -inf for False: unlike `masked_fill`, adding it costs little, and
     nothing in training.
     """
-    return seen.to(like.dtype).log()
+    return is_visible.to(like.dtype).log()
 
 
 def _matrix(rows: int, columns: int) -> nn.Parameter:

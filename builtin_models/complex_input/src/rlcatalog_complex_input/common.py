@@ -11,7 +11,7 @@ from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import ModelPart, ModelV2, assemble, last_values
 from rlcatalog.observations import is_structure, preprocessor_of
-from rlcatalog_complex_input.config import ending
+from rlcatalog_complex_input.config import plan_last_layers
 from rlcatalog_complex_input.description import unencoded
 from rlcatalog_complex_input.parts import Inputs, width_of
 from rlcatalog_complex_input.plans import Net, Plan, plan
@@ -55,10 +55,11 @@ class ComplexInput(ModelV2):
         plan = plan_for(self)
         self._parts = plan.parts
         self._paths = [net.part.path for net in plan.nets]
+        # Whether a net reads columns of the encoded observation, as for texts and graphs.
         self._reads_columns = any(part.columns is not None for part in plan.parts)
-        self.nets = self._build(plan.nets, "net")
+        self.nets = self._build(plan.nets, "net")  # "net" begins the nets' names
         features_width = width_of(plan.parts, list(self.nets))
-        layers = ending(self.model_config, features_width, num_outputs)
+        layers = plan_last_layers(self.model_config, features_width, num_outputs)
         self.num_outputs = layers.outputs
         self.hidden = self.stack_class(layers.inputs, layers.hidden)
         self.value_nets = None
@@ -77,6 +78,7 @@ class ComplexInput(ModelV2):
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
+        # A caller may pass only the structure of an observation, without the encoded columns.
         encoded = None
         if self._reads_columns and not is_structure(input_dict["obs_flat"]):
             encoded = input_dict["obs_flat"]
@@ -133,8 +135,10 @@ def plan_for(model: ComplexInput) -> Plan:
         catalog = preprocessor.catalog
     else:
         catalog = model.model_config.catalog or default_catalog()
+    # The model's config may lack keys, whose defaults the catalog knows.
     config = {**catalog.parse_config(None), **model.model_config}
     if preprocessor is None:
+        # It only describes the space and encodes no observations, so it checks none.
         preprocessor = catalog.preprocessor_for(model.obs_space, config, check="never")
         if preprocessor.structured:
             # A model sees the parts of such a space, which come from encoded observations.
@@ -143,7 +147,12 @@ def plan_for(model: ComplexInput) -> Plan:
     if model.action_space is not None:
         action = SpaceInfo.read(model.action_space, "action")
     request = Request(
-        preprocessor.info, action, config, model.framework, preprocessor.shape, catalog=catalog
+        obs=preprocessor.info,
+        action=action,
+        config=config,
+        framework=model.framework,
+        encoded_shape=preprocessor.shape,
+        catalog=catalog,
     )
     return plan(preprocessor, request, model.obs_space)
 
@@ -171,7 +180,8 @@ def build_net(model: ComplexInput, net: Net, name: str) -> ModelV2:
             " not set self.num_outputs to the width of its features."
         )
     views = sorted(set(trunk.view_requirements) - {"obs"})
-    if views or list(trunk.get_initial_state()):
+    has_state = bool(list(trunk.get_initial_state()))
+    if views or has_state:
         wants = f"requests the views {views}" if views else "has a state"
         raise NotServedError(
             f"{net.part.path}: {cls.__name__} {wants}, but the net for a part sees only the"

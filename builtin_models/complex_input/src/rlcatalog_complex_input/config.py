@@ -24,7 +24,7 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
 
 
-def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> OutputPlan:
+def plan_last_layers(config: Mapping[str, Any], width: int, num_outputs: int | None) -> OutputPlan:
     """Read the layers after the networks from a model config.
 
     Args:

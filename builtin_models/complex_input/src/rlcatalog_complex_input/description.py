@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rlcatalog import Request, Stage
 from rlcatalog.choice import model_stages
 from rlcatalog.errors import CatalogError, UnsupportedSpaceError
-from rlcatalog_complex_input.config import ending
+from rlcatalog_complex_input.config import plan_last_layers
 from rlcatalog_complex_input.parts import Items, ObservationPart
 from rlcatalog_complex_input.plans import Net, Plan, plan
 
@@ -45,7 +45,9 @@ def plan_of(request: Request) -> Plan | None:
         try:
             preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")
         except UnsupportedSpaceError:
-            return None  # only the preprocessor knows the sizes it needs
+            # The space needs a config key, such as a longest length, that this config lacks.
+            return None
+    # Otherwise another preprocessor, unknown here, has encoded the observations.
     if preprocessor.shape != request.encoded_shape:
         return None
     return plan(preprocessor, request)
@@ -67,7 +69,7 @@ def stages(request: Request) -> list[Stage]:
     parts = PartStages([], width=None)
     if plan is not None:
         parts = _describe_parts(plan.parts, plan.nets)
-    layers = ending(request.config, parts.width or 0, request.num_outputs)
+    layers = plan_last_layers(request.config, parts.width or 0, request.num_outputs)
     features = Stage("concatenated features", _vector(parts.width), weights=0)
     return layers.stages("post_fcnet", before=[*parts.stages, features])
 
@@ -83,7 +85,7 @@ def _describe_parts(parts: Sequence[ObservationPart | Items], nets: Sequence[Net
             described = _describe_net(nets[part.index])
         stages += described.stages
         if width is None or described.width is None:
-            width = None
+            width = None  # one unknown width makes the sum unknown
         else:
             width += described.width
     return PartStages(stages, width)

@@ -122,9 +122,10 @@ class Inputs:
                 outside lists.
         """
         for part in parts:
+            # Follow the keys that lead to the part.
             values = obs
-            for step in part.steps:
-                values = values[step]
+            for key in part.steps:
+                values = values[key]
             if isinstance(part, Items):
                 self._read_items(part, values, encoded, filled)
                 continue
@@ -140,7 +141,9 @@ class Inputs:
     ) -> None:
         """Collect the inputs of the nets for a list's items; see `read`."""
         ops = self.ops
-        places = ops.taken(ops.rows(values.lengths, ()), items.max_len)
+        # Which places of each list hold an item, `[N, M]`.
+        lengths = ops.rows(values.lengths, ())
+        places = ops.taken(lengths, items.max_len)
         if filled is not None:
             places = places & filled[:, None]
         self.filled.append(places)
@@ -153,12 +156,14 @@ class Inputs:
         """Return the input of a part's net, `[N, *shape]`."""
         ops = self.ops
         if part.codec is not None:
+            # The net reads the part as columns: those of the encoded observation, if there is one.
             if encoded is None:
                 return pack(values, part.codec, ops, self.dtype)
             return encoded[:, part.columns]
         if part.hot is not None and _are_integers(values, part, ops):
             return part.hot.of(ops.rows(values, part.integers), ops)
         if part.depth:
+            # Inside a list, each place is a row.
             return ops.rows(values, part.shape)
         return values
 
@@ -248,7 +253,7 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     if isinstance(values, tuple):
         columns = []
         for value, child in zip(values, codec.children, strict=True):
-            if child.size:
+            if child.size:  # a part without values has no columns
                 columns.append(pack(value, child, ops, dtype))
         return ops.side_by_side(columns)
     if isinstance(values, RepeatedValues):
@@ -278,13 +283,14 @@ def _pack_list(values: RepeatedValues, codec: Preprocessor, ops: TensorOps, dtyp
 
 def _pack_one_of(values: OneOfValues, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     """Encode a OneOf as its tag, followed by the values of the branch with that tag; see `pack`."""
-    tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)
-    no_tag = tag * 0.0
+    tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)  # one-hot
+    zeros_of_tag = tag * 0.0
+    # All branches share the columns after the tag, so each is added in its own rows.
     encoded = ops.padded(tag, codec.size)
     for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
         if not child.size:
             continue
         has_this_tag = tag[:, i] > 0.5
         in_its_rows = ops.only(has_this_tag, pack(branch, child, ops, dtype))
-        encoded = encoded + ops.padded(ops.side_by_side([no_tag, in_its_rows]), codec.size)
+        encoded = encoded + ops.padded(ops.side_by_side([zeros_of_tag, in_its_rows]), codec.size)
     return encoded

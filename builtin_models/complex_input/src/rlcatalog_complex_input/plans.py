@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gymnasium import Space
 
 #: Keys that the surrounding model reads itself and hides from the nets.
-_OUTER: dict[str, Any] = {
+_HIDDEN_FROM_NETS: dict[str, Any] = {
     "custom_model": None,
     "custom_model_config": {},
     "free_log_std": False,
@@ -116,13 +116,14 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Space[Any] | N
         AmbiguousChoiceError: Two models fit a part equally well.
     """
     ops = tensor_ops("numpy")
+    # Only the structure and the shapes of this observation matter.
     restored = preprocessor.restore(np.zeros((1, preprocessor.size), np.float32), ops)
     bounds = np.stack(preprocessor.bounds())
     if preprocessor.structured and obs_space is not None:
         # The bounds of the model's space differ if a filter changes the values.
         bounds = np.stack([np.ravel(obs_space.low), np.ravel(obs_space.high)])  # type: ignore[attr-defined]
     finder = _Finder()
-    parts = finder.visit(Node(preprocessor, restored, (), depth=0, start=0, bounds=bounds))
+    parts = finder.visit(Node(preprocessor, restored, steps=(), depth=0, start=0, bounds=bounds))
     if not finder.leaves:
         raise errors.UnsupportedSpaceError(
             f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values."
@@ -130,7 +131,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Space[Any] | N
     names = read_config(request.config, ComplexInputConfig).input_nets
     _check_paths(names, [leaf.part.path for leaf in finder.leaves])
     request_for_net = request.replace(
-        config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None
+        config={**request.config, **_HIDDEN_FROM_NETS}, num_outputs=None, trunk_width=None
     )
     nets = []
     for leaf in finder.leaves:
@@ -163,10 +164,10 @@ def _plan_net(leaf: Leaf, space: Space[Any], request: Request, name: str | None)
     part = leaf.part
     codec = leaf.codec
     if part.hot is not None and not isinstance(space, Box):
-        # Integers, which this model encodes as one-hots.
+        # Integers, which this model encodes as one-hots before the net sees them.
         space = Box(0.0, 1.0, part.shape, np.float32)
     elif not np.array_equal(leaf.bounds, codec.bounds()):
-        # A filter has changed the values.
+        # The bounds differ because a filter changes the values.
         lowest, highest = leaf.bounds
         space = codec.processed_space(lowest, highest)
     info = codec.info
@@ -194,6 +195,7 @@ class _Finder:
         values = node.values
         if not codec.size:
             return []
+        # A list or structure has parts only if its preprocessor has a child for each of them.
         if isinstance(values, RepeatedValues) and len(codec.children) == 1:
             return self._visit_list(node)
         if isinstance(values, Mapping | tuple) and len(codec.children) == len(values):
@@ -204,6 +206,7 @@ class _Finder:
         """Return the parts of a Dict or Tuple."""
         codec = node.codec
         keys = codec.info.keys or range(len(codec.children))
+        # The first column of each leaf, relative to this node.
         starts = {leaf.path: leaf.start for leaf in codec.leaves()}
         parts: list[ObservationPart | Items] = []
         for key, child in zip(keys, codec.children, strict=True):
@@ -214,10 +217,10 @@ class _Finder:
             entry = Node(
                 child,
                 node.values[key],
-                (*node.steps, key),
-                node.depth,
-                node.start + start,
-                node.bounds[:, start : start + child.size],
+                steps=(*node.steps, key),
+                depth=node.depth,
+                start=node.start + start,
+                bounds=node.bounds[:, start : start + child.size],
             )
             parts += self.visit(entry)
         return parts
@@ -232,6 +235,7 @@ class _Finder:
         # The encoded list: the lengths, and a block of columns for the items.
         block = next(leaf for leaf in codec.leaves() if leaf.path == child.info.path)
         columns = slice(block.start, block.stop)
+        # A filter that changes values changes their bounds, too.
         unfiltered = np.stack(codec.bounds())
         bounds_of_lengths = np.delete(node.bounds, columns, axis=1)
         if not np.array_equal(bounds_of_lengths, np.delete(unfiltered, columns, axis=1)):
@@ -244,24 +248,26 @@ class _Finder:
             # The bounds of the block would include the padding, which no net sees.
             bounds = np.stack(child.bounds())
         else:
+            # One net serves all places, so its bounds cover the bounds of each place.
             low, high = node.bounds[:, columns].reshape(2, values.max_len, child.size)
             bounds = np.stack([low.min(axis=0), high.max(axis=0)])
         index = self._list_count
         self._list_count += 1
-        items = Node(child, values.values, (), node.depth + 1, start=0, bounds=bounds)
+        items = Node(child, values.values, steps=(), depth=node.depth + 1, start=0, bounds=bounds)
         parts = tuple(self.visit(items))
+        # The items are read from the encoded observation only if a net reads columns.
         columns_of_items = None
         if any(part.columns is not None for part in parts):
             columns_of_items = slice(node.start + block.start, node.start + block.stop)
         return [
             Items(
-                index,
-                codec.info.path,
-                node.steps,
-                values.max_len,
-                parts,
-                columns_of_items,
-                child.size,
+                index=index,
+                path=codec.info.path,
+                steps=node.steps,
+                max_len=values.max_len,
+                parts=parts,
+                columns=columns_of_items,
+                item_size=child.size,
             )
         ]
 
@@ -271,16 +277,18 @@ class _Finder:
         info = codec.info
         index = len(self.leaves)
         if codec.structured:
+            # Text, Graph or OneOf, which the net sees as a vector.
             part = ObservationPart(
                 index,
                 info.path,
                 node.steps,
                 node.depth,
-                (codec.size,),
+                shape=(codec.size,),
                 columns=slice(node.start, node.start + codec.size),
                 codec=codec,
             )
         else:
+            # Without the axes of the batch and of the lists around it.
             shape = node.values.shape[1 + node.depth :]
             hot = _one_hots(info)
             if hot is not None and _is_encoded_otherwise(node.values, shape, hot):
@@ -288,7 +296,13 @@ class _Finder:
             if hot is not None:
                 shape = hot.values.shape
             part = ObservationPart(
-                index, info.path, node.steps, node.depth, shape, hot, info.shape or ()
+                index,
+                info.path,
+                node.steps,
+                node.depth,
+                shape=shape,
+                hot=hot,
+                integers=info.shape or (),
             )
         self.leaves.append(Leaf(part, codec, node.bounds))
         return part

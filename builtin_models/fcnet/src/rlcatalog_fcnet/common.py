@@ -48,8 +48,8 @@ class FullyConnected(ModelV2):
         layers = plan(self.model_config, width, num_outputs)
         self.num_outputs = layers.outputs
         self.hidden = self.stack_class(layers.inputs, layers.hidden)
-        # After the dense layers, because a model's dtype is found fastest if its first layer has
-        # weights.
+        # After the dense layers: `dtype_of` looks at the layers in order and ends at the first
+        # weight.
         self.scaled: Any = None
         scaling = scaling_of(obs_space, self.model_config)
         if scaling is not None:
@@ -70,7 +70,7 @@ class FullyConnected(ModelV2):
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"]
         if self.scaled is not None:
-            x = self.scaled(x, like=self)
+            x = self.scaled(x, like=self)  # in the dtype of this model's weights
         features = self.hidden(x)
         output_layers = self.outputs
         if output_layers is None:

@@ -36,7 +36,9 @@ class AroundTrunk(ModelV2):
 
     def __init__(self, *args: Any, trunk: ModelV2) -> None:
         super().__init__(*args)
+        # The previous action and reward, if the LSTM reads them beside the trunk's features.
         self.past = past_of(self.model_config, self.action_space)
+        # A policy passes the past that a model requests here.
         self.view_requirements.update(self.past.views())
         trunk_width = trunk.num_outputs
         assert trunk_width is not None, "the catalog checks a trunk before it wraps it"
@@ -56,10 +58,10 @@ class AroundTrunk(ModelV2):
         """Compute the logits for sequences; see `ModelV2.forward`."""
         x, (h, c), lengths = self._inputs(input_dict, state, seq_lens)
         has_sequences = lengths is not None
-        # The caller ignores the new state and the outputs at padded places.
+        # With "outputs_only", the caller ignores the new state and the outputs at padded places.
         ignores_state = has_sequences and bool(input_dict.get("outputs_only"))
         has_no_padding = has_sequences and bool(input_dict.get("no_padding"))
-        # Padding that is ignored, or that does not exist, may be processed like steps.
+        # Then padding is ignored or does not exist, so the cell may process it like steps.
         like_steps = ignores_state or has_no_padding
         features, h, c = self.cell(x, h, c, lengths, self.time_major, like_steps)
         new_state = [h, c]

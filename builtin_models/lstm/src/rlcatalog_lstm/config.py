@@ -112,6 +112,7 @@ def plan(
     settings = read_config(config, LstmConfig)
     size = settings.lstm_cell_size
     outputs = memory_outputs(config, size, num_outputs, "use_lstm")
+    # The keys `lstm_weights_initializer` and `lstm_bias_initializer`, with their `_config`.
     initializers = read_initializers(partial(getattr, settings), "lstm", "weights", "bias")
     input_weights = Initial("xavier_uniform", config={})
     recurrent_weights = Initial("orthogonal", config={})
@@ -121,16 +122,17 @@ def plan(
         recurrent_weights = input_weights
     if "bias" in initializers:
         name, arguments = initializers["bias"]
-        biases = (Initial(name, arguments),) * 4
+        biases = (Initial(name, arguments),) * 4  # the same for each gate
     else:
         zeros = Initial("zeros", config={})
         ones = Initial("ones", config={})
-        # An open forget gate, the second one, lets gradients through from the start (Gers et al.
-        # 2000; Jozefowicz et al. 2015).
+        # The gates are input, forget, cell and output. An open forget gate lets gradients through
+        # from the start (Gers et al. 2000; Jozefowicz et al. 2015).
         biases = (zeros, ones, zeros, zeros)
     cell = CellPlan(
         inputs=trunk_width + past.width,
         size=size,
+        # One initialiser for each of the four gates.
         input_weights=(input_weights,) * 4,
         recurrent_weights=(recurrent_weights,) * 4,
         biases=biases,

@@ -24,6 +24,7 @@ def describe(request: Request) -> list[Stage]:
             additions.append("previous reward")
         shape = (cell.inputs,) if is_width_known else None
         stages.append(Stage(f"with {' and '.join(additions)}", shape, weights=0))
+    # Four gates, each with weights for inputs and outputs and with a bias.
     weights = 4 * cell.size * (cell.inputs + cell.size + 1)
     stages.append(Stage("cell (lstm)", (cell.size,), weights, whole=is_width_known))
     return [*stages, *layers.outputs.stages()]

@@ -148,12 +148,18 @@ class LSTMCell:
             c = tf.where(is_running, new_c, c)
             return t + 1, h, c, outputs
 
-        rows = tf.TensorShape([None, self.size])
+        # In a trace, the number of rows may be unknown.
+        shape_of_state = tf.TensorShape([None, self.size])
         _, h, c, outputs = tf.while_loop(
             lambda t, *_: t < steps,
             body,
             (tf.constant(0), h, c, outputs),
-            shape_invariants=(tf.TensorShape([]), rows, rows, tf.TensorShape(None)),
+            shape_invariants=(
+                tf.TensorShape([]),
+                shape_of_state,
+                shape_of_state,
+                tf.TensorShape(None),
+            ),
         )
         by_sequence = tf.transpose(outputs.stack(), [1, 0, 2])
         return tf.reshape(by_sequence, [-1, self.size]), h, c
@@ -168,11 +174,12 @@ class LSTMWrapper(AroundTrunk, TFModelV2):
     def _inputs(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any], Any]:
+        """Return the cell's inputs, its state, and the sequence lengths (None for single steps)."""
         x, _ = features_of(self.trunk, input_dict, state=[], seq_lens=None)
         if self.past.width:
-            # The views are the past action, if the LSTM reads it, and then the past reward.
-            widths = [self.past.width - self.past.rewards, self.past.rewards]
-            widths = [width for width in widths if width]
+            # The views are the past action, if the LSTM reads it, and then the past reward, if so.
+            action_width = self.past.width - self.past.rewards
+            widths = [width for width in (action_width, self.past.rewards) if width]
             columns = [x]
             for view, width in zip(self.past.of_input(input_dict), widths, strict=True):
                 columns.append(tf.reshape(tf.cast(view, tf.float32), [-1, width]))

@@ -93,6 +93,7 @@ class LSTMCell(nn.Module):
         timed = add_time_dimension(x, seq_lens, time_major=time_major)
         # has_biases, num_layers, dropout, train, bidirectional, batch_first
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, not time_major)
+        # PyTorch's states have an axis for layers, of which there is one.
         y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)
         if time_major:
             y = y.transpose(0, 1)
@@ -131,13 +132,15 @@ class LSTMCell(nn.Module):
         sizes = np.asarray(lengths)
         longest_first = np.argsort(-sizes, kind="stable")
         t = np.arange(sizes.max())[:, None]
+        # PyTorch takes the first steps of all sequences, then all second steps, and so on.
         is_running = t < sizes[longest_first]  # [longest, S]
         rows = longest_first * steps + t  # the place of each step among the padded rows
         places = torch.from_numpy(rows[is_running]).to(x.device)
         order = torch.from_numpy(longest_first).to(x.device)
         order_back = torch.from_numpy(np.argsort(longest_first)).to(x.device)
+        # PyTorch's states have an axis for layers, of which there is one.
         begin = (h.index_select(0, order)[None], c.index_select(0, order)[None])
-        batch_sizes = torch.from_numpy(is_running.sum(axis=1))
+        batch_sizes = torch.from_numpy(is_running.sum(axis=1))  # sequences that reach each step
         # has_biases, num_layers, dropout, train, bidirectional
         options = (True, 1, 0.0, torch.is_grad_enabled(), False)
         y, h, c = torch.lstm(

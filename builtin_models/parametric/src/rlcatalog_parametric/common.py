@@ -44,16 +44,18 @@ class ParametricHead(ModelV2):
         action_dist: type[ActionDistribution] | BoundDistribution | None,
     ) -> None:
         super().__init__(*args)
-        inputs = read(self.obs_space, self.action_space, self.model_config)
-        self.layout = inputs.layout
-        self._mask = inputs.mask
-        self._row_check = inputs.row_check
+        reader = read(self.obs_space, self.action_space, self.model_config)
+        self.layout = reader.layout
+        self._mask = reader.mask
+        #: The check that each row allows an action, or None.
+        self._row_check = reader.row_check
         assert trunk.num_outputs is not None, "the catalog checks a trunk before it wraps it"
         has_outputs = self.num_outputs is not None
         layers = plan(self.model_config, self.layout, trunk.num_outputs, self.num_outputs)
         self.num_outputs = layers.outputs
-        if self.layout.embeddings is not None:
-            # Then the layer's outputs are the intent; a dot product makes each logit.
+        if self.layout.embeddings_key is not None:
+            # The last layer's outputs are the intent. Its dot product with each action's embedding
+            # is the action's logit.
             self.num_outputs = self.layout.actions
         self.action_dist = action_dist
         self.trunk = trunk
@@ -82,14 +84,14 @@ class ParametricHead(ModelV2):
         output = self.outputs(features)
         obs = input_dict["obs"]
         allowed = self._allowed(obs)
-        # Without an action to choose, a row need not allow any.
+        # If only values are needed, no action is chosen, and a row need not allow any.
         chooses_action = not input_dict.get("values_only")
         if allowed is not None and self._row_check is not None and chooses_action:
             self._check_rows(allowed, input_dict, seq_lens)
-        if self.layout.embeddings is not None:
-            embeddings = obs[self.layout.embeddings]
+        if self.layout.embeddings_key is not None:
+            embeddings = obs[self.layout.embeddings_key]
             if self.layout.is_list:
-                embeddings = embeddings.values
+                embeddings = embeddings.values  # without the list's length
             embeddings = self.ops.cast(embeddings, output.dtype)
             if allowed is not None:
                 # Values of absent actions may be NaN, which gradients would spread.
@@ -114,9 +116,11 @@ class ParametricHead(ModelV2):
         """
         allowed = None
         if self._mask is not None:
-            allowed = self._read_mask(self._mask.leaves(obs[self.layout.mask]))
+            allowed = self._read_mask(self._mask.leaves(obs[self.layout.mask_key]))
         if self.layout.is_list:
-            is_in_list = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
+            is_in_list = self.ops.taken(
+                obs[self.layout.embeddings_key].lengths, self.layout.actions
+            )
             allowed = is_in_list if allowed is None else allowed & is_in_list
         return allowed
 

@@ -36,22 +36,22 @@ class HeadInputs(NamedTuple):
 
     Attributes:
         actions: Number of actions in a Discrete space; 0 for other action spaces.
-        mask: Key of the action mask, or None if models do not see a mask.
-        embeddings: Key of the embeddings, or None.
+        mask_key: Key of the action mask, or None if models do not see a mask.
+        embeddings_key: Key of the embeddings, or None.
         size: Width of one embedding.
         is_list: Whether the embeddings are a list whose length is the number of available actions.
     """
 
     actions: int
-    mask: str | None
-    embeddings: str | None = None
+    mask_key: str | None
+    embeddings_key: str | None = None
     size: int = 0
     is_list: bool = False
 
     @property
     def claims(self) -> list[str]:
         """Keys that the head removes from the observation."""
-        return [key for key in (self.mask, self.embeddings) if key is not None]
+        return [key for key in (self.mask_key, self.embeddings_key) if key is not None]
 
 
 def embeddings_key(
@@ -86,7 +86,8 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
             action.
     """
     mask = mask_key(obs, action, read_config(config, KernelConfig).action_mask_key)
-    if mask not in obs.keys:  # may be a path, but the head removes whole entries
+    # The key may be a path to a mask inside an entry, but the head takes whole entries.
+    if mask not in obs.keys:
         mask = None
     actions = 0
     if action.kind == "discrete":
@@ -98,11 +99,11 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
     if _is_list_of_vectors(entry):
         _check_length(entry, action, actions, config)
         (size,) = entry.children[0].shape or ()
-        return HeadInputs(actions, mask, key, int(size), is_list=True)
+        return HeadInputs(actions, mask, embeddings_key=key, size=int(size), is_list=True)
     if entry.kind == "box" and entry.rank == 2 and entry.shape is not None:
         rows, size = entry.shape
         if rows == actions:
-            return HeadInputs(actions, mask, key, size)
+            return HeadInputs(actions, mask, embeddings_key=key, size=size)
     raise ConfigError(
         f"{entry.path}: {entry.describe()} is not a list of embeddings for {action.describe()}:"
         f" expected a Box of shape ({actions}, E), or Repeated(Box(E,), {actions}). If it is an"
@@ -133,6 +134,7 @@ def _check_length(
         limit = entry.n
         advice = ""
     else:
+        # A Sequence has no maximum; the config sets it for the preprocessor.
         limit = config.get("sequence_max_len")
         advice = f" Set the model config key 'sequence_max_len' to {actions}."
     if limit == actions:
@@ -166,19 +168,20 @@ def plan(
             " after the trunk's hidden layers. Remove no_final_linear, or set use_parametric to"
             " False."
         )
-    if inputs.embeddings is None:
-        return output_plan(config, width, [], num_outputs)
+    if inputs.embeddings_key is None:
+        return output_plan(config, width, hidden=[], num_outputs=num_outputs)
     if num_outputs is None:
         raise ConfigError(
-            f"obs[{inputs.embeddings!r}]: embeddings define one output per action, but features"
+            f"obs[{inputs.embeddings_key!r}]: embeddings define one output per action, but features"
             " were requested (num_outputs=None), for example by a dueling interface. Request"
             f" num_outputs={inputs.actions}, or set use_parametric to False to show the embeddings"
             " to the trunk."
         )
     if num_outputs != inputs.actions:
         raise ConfigError(
-            f"obs[{inputs.embeddings!r}]: embeddings define one output per action, but"
+            f"obs[{inputs.embeddings_key!r}]: embeddings define one output per action, but"
             f" {num_outputs} were requested for {inputs.actions} actions. Choose a different action"
             " distribution, or set use_parametric to False."
         )
-    return output_plan(config, width, [], inputs.size)
+    # The layer's output, the intent, is as wide as an embedding.
+    return output_plan(config, width, hidden=[], num_outputs=inputs.size)

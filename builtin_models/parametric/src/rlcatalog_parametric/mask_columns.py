@@ -45,8 +45,10 @@ class VisibleMask:
             if not node.is_composite:
                 _check_kind(node)
                 size += math.prod(node.shape or ())
-        columns = action_codec(action).mask_places_in(entry)
-        places, forbidding = (np.array(column, np.int64) for column in zip(*columns, strict=True))
+        # For each column, the position of its value, and the value that means forbidden.
+        pairs = np.array(action_codec(action).mask_places_in(entry), np.int64)
+        places = pairs[:, 0].copy()
+        forbidding = pairs[:, 1].copy()
         have_same_order = np.array_equal(places, np.arange(size))
         zero_means_forbidden = not forbidding.any()
         self.places: np.ndarray[Any, Any] | None = places
@@ -100,17 +102,17 @@ def read(
     action = SpaceInfo.read(action_space, "action")
     entries = layout(obs, action, config)
     mask = None
-    if entries.mask is not None:
-        mask = VisibleMask(action, obs.children[obs.keys.index(entries.mask)])
+    if entries.mask_key is not None:
+        mask = VisibleMask(action, obs.children[obs.keys.index(entries.mask_key)])
     forbids_actions = mask is not None or entries.is_list
     row_check = None
     if forbids_actions and read_config(config, KernelConfig).check_observations != "never":
-        row_check = ActionMasks(action)
+        row_check = ActionMasks(action)  # its `matrix` refuses a row that allows no action
     return HeadReader(entries, mask, row_check)
 
 
 def _leaves(info: SpaceInfo, values: Any) -> Iterator[Any]:
-    """Yield the tensors of a space's values in order; without tensors that have no values."""
+    """Yield the tensors in a structure of values, in the space's order, if they have any values."""
     if not info.is_composite:
         has_values = 0 not in (info.shape or ())
         if has_values:

@@ -87,18 +87,18 @@ def describe(request: Request) -> list[Stage]:
     trunk_width = request.trunk_width
     is_width_known = trunk_width is not None
     outputs = plan(request.config, inputs, trunk_width or 1, request.num_outputs)
-    if inputs.mask is not None:
+    if inputs.mask_key is not None:
         # Called for its check: it raises an error if the head cannot read the mask.
-        VisibleMask(request.action, request.obs.children[request.obs.keys.index(inputs.mask)])
+        VisibleMask(request.action, request.obs.children[request.obs.keys.index(inputs.mask_key)])
     if outputs.logits is None:
         shape = None if trunk_width is None else (trunk_width,)
         return [Stage("features", shape, weights=0)]
     stages = [replace(stage, whole=is_width_known) for stage in outputs.stages()]
-    if inputs.embeddings is not None:
+    if inputs.embeddings_key is not None:
         # The last layer's output is the intent, from which dot products make the logits.
         stages[-1] = replace(stages[-1], name="intent (linear)", shape=(inputs.size,))
         stages.append(Stage("logits (dot products)", (inputs.actions,), weights=0))
-    if inputs.mask is not None or inputs.is_list:
+    if inputs.mask_key is not None or inputs.is_list:
         stages.append(Stage("masked", (request.num_outputs or 0,), weights=0))
     return stages
 

@@ -33,9 +33,11 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
     def _check_rows(
         self, allowed: Any, input_dict: dict[str, Any], seq_lens: Tensor | None
     ) -> None:
+        """Raise an error if a row allows no value."""
         is_eager = tf.executing_eagerly()
-        if not is_eager and input_dict.get("is_training"):
-            return
+        is_traced_training = not is_eager and input_dict.get("is_training")
+        if is_traced_training:
+            return  # training steps are traced without this check
         if seq_lens is not None and not input_dict.get("single_steps"):
             # Padding allows no action, and is not checked.
             is_real = sequence_mask(seq_lens, tf.shape(allowed)[0] // tf.shape(seq_lens)[0])
@@ -45,6 +47,7 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
             # Called for its check; it raises an ActionMaskError.
             self._row_check.matrix(allowed.numpy())
             return
+        # In a trace, the check is an operation for each choice of the action.
         for path, columns in self._row_check.by_choice(allowed):
             allows_any = tf.reduce_any(columns, axis=1)
             first_without = tf.argmin(tf.cast(allows_any, tf.int32))

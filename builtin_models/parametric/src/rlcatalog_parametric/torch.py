@@ -26,12 +26,14 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
             self.register_buffer("forbidding", forbidding, persistent=False)
 
     def _read_mask(self, leaves: list[Any]) -> Tensor:
+        """Return which values a mask's tensors allow, as booleans `[B, m]`."""
         if len(leaves) == 1:
             values = leaves[0].flatten(1)
         else:
             values = torch.cat([leaf.flatten(1) for leaf in leaves], dim=1)
-        assert self._mask is not None
+        assert self._mask is not None, "the caller checks it"
         if self._mask.places is None:
+            # The values are in the columns' order, and 0 means forbidden.
             return values != 0  # type: ignore[no-any-return]
         return values[:, self.places] != self.forbidding  # type: ignore[no-any-return]
 
@@ -43,8 +45,9 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
     def _check_rows(  # type: ignore[override]
         self, allowed: Tensor, input_dict: dict[str, Any], seq_lens: Tensor | None
     ) -> None:
+        """Raise an error if a row allows no value."""
         if torch.compiler.is_compiling():
-            return
+            return  # compiled code has no values to check
         rows = allowed.shape[0]
         if seq_lens is not None and seq_lens.shape[0] != rows:
             # Padding allows no action, and is not checked.

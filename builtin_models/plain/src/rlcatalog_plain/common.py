@@ -109,15 +109,16 @@ class Plain(ModelV2):
         #: What the value layer reads; for a module that returns the value itself, this value.
         self._features: Any = None
         if self._returns_outputs:
-            return
+            return  # no layers follow a module that returns logits and value
         config = self.model_config
-        layers = output_plan(config, width, post_fcnet(config), self.num_outputs)
+        layers = output_plan(config, width, hidden=post_fcnet(config), num_outputs=self.num_outputs)
         self.num_outputs = layers.outputs
         self.hidden = self._make_hidden(layers)
         if layers.logits is None:
             return
         self.outputs = self.outputs_class(layers)
         if not layers.share:
+            # With vf_share_layers=False, the value has a second module.
             self.value_module = self._make_module(options)
             self._measure_width(self.value_module, examples)
             self.value_hidden = self._make_hidden(layers)
@@ -129,7 +130,7 @@ class Plain(ModelV2):
         fields = {
             "__doc__": code.__doc__,
             "__module__": cls.__module__,
-            # A function would become a method.
+            # Without staticmethod, a function would become a method.
             "source": staticmethod(source),
         }
         return type(code.__name__, (cls,), fields)
@@ -143,6 +144,7 @@ class Plain(ModelV2):
             x = _convert(x, self._conversion, self)
         features = self.run_module(self.module, x, input_dict)
         if self._returns_outputs:
+            # The module returns logits and the value.
             outputs, self._features = features
             return outputs, state
         if self.hidden is not None:
@@ -213,7 +215,7 @@ class Plain(ModelV2):
             return ModuleInput(self.obs_space, conversion=None)
         config = self.model_config
         rule = _ConversionRule(
-            is_on=config.get("module_images") != "as_is",
+            is_on=config.get("module_images") != "as_is",  # "as_is" converts nothing
             channels_first=self.channels_first,
             image_layout=config.get("image_layout"),
         )
@@ -337,13 +339,16 @@ class Plain(ModelV2):
         with raised_as(
             lambda why: ModelContractError(f"{name} raised {why}, {occasion}."), CatalogError
         ):
-            output = self.try_module(module, examples[:1].repeat(2, axis=0))
+            two_observations = examples[:1].repeat(2, axis=0)
+            output = self.try_module(module, two_observations)
         is_single = not isinstance(output, tuple | list)
         parts = [output] if is_single else list(output)
         width = self._width_of(parts[0])
         if self._returns_outputs:
             other_shapes = [_shape_of(part) for part in parts[1:]]
-            if width == self.num_outputs and other_shapes in ([(2,)], [(2, 1)]):
+            # The only other part is the value of both observations.
+            has_value = other_shapes in ([(2,)], [(2, 1)])
+            if width == self.num_outputs and has_value:
                 return width
         elif width and is_single:
             return width
@@ -357,6 +362,7 @@ class Plain(ModelV2):
         shape = _shape_of(part)
         if len(shape) != 2 or shape[0] != 2:
             return 0
+        # A NumPy array, for example, carries no gradient.
         if ops_of(part).framework != self.framework:
             return 0
         if not tensor_ops(self.framework).is_float(part):
@@ -535,7 +541,7 @@ def _convert(value: TensorTree, conversion: Conversion, model: Plain) -> Any:
         parts: Any = value
         pairs = zip(parts, conversion, strict=True)
         return tuple(_convert(part, inner, model) for part, inner in pairs)
-    # Texts and graphs are objects with fields.
+    # A dict, or a list, text or graph, which is an object with fields.
     fields = value if isinstance(value, Mapping) else vars(value)
     return {name: _convert(fields[name], inner, model) for name, inner in conversion.items()}
 
@@ -553,6 +559,7 @@ def _read_parts(value: Any, info: SpaceInfo | None, rule: _ConversionRule) -> Mo
         return _read_leaf(value, info, rule)
     fields = _fields_of(value)
     is_dict_or_tuple = isinstance(value, dict | tuple)
+    # Only the fields of a dict or tuple have spaces.
     infos: Sequence[SpaceInfo | None] = [None] * len(fields)
     if info is not None and is_dict_or_tuple:
         infos = info.children
@@ -564,11 +571,16 @@ def _read_parts(value: Any, info: SpaceInfo | None, rule: _ConversionRule) -> Mo
         conversions[name] = part_input.conversion
     # An object with fields is converted to a dict even if its leaves are unchanged.
     is_unchanged = is_dict_or_tuple and all(inner is None for inner in conversions.values())
+    conversion: Conversion = None
     if isinstance(value, tuple):
         space: Space[Any] = Tuple(list(spaces.values()))
-        return ModuleInput(space, None if is_unchanged else tuple(conversions.values()))
+        if not is_unchanged:
+            conversion = tuple(conversions.values())
+        return ModuleInput(space, conversion)
     space = Dict(list(spaces.items()))
-    return ModuleInput(space, None if is_unchanged else conversions)
+    if not is_unchanged:
+        conversion = conversions
+    return ModuleInput(space, conversion)
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
@@ -579,7 +591,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
         return {str(name): part for name, part in value.items()}
     fields = {}
     for name, part in vars(value).items():
-        # A graph without edges, for example, has no links.
+        # A graph without edges, for example, has no links. A list's number of places is no tensor.
         if part is not None and name != "max_len":
             fields[name] = part
     return fields
@@ -587,7 +599,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 def _read_leaf(rows: Array, info: SpaceInfo | None, rule: _ConversionRule) -> ModuleInput:
     """Return a module's input for a leaf; see `_read_parts`."""
-    _, low, high = rows
+    _ordinary, low, high = rows
     if not (low <= high).all():
         # Restored bounds are not always in order.
         limits: Any = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else np.finfo(rows.dtype)
@@ -611,10 +623,11 @@ def _read_leaf(rows: Array, info: SpaceInfo | None, rule: _ConversionRule) -> Mo
     high = arrangement.arrange(high)
     if info.dtype == "uint8" and has_bounds_of_space:
         varies = high > low
-        span = np.where(varies, high - low, np.float32(1))
+        span = np.where(varies, high - low, np.float32(1))  # a constant pixel is divided by 1
         space = Box(np.zeros_like(low), varies.astype(np.float32), low.shape, np.float32)
         offset = _number_if_equal(low)
-        return ModuleInput(space, Leaf(*arrangement, offset, _number_if_equal(span)))
+        divisor = _number_if_equal(span)
+        return ModuleInput(space, Leaf(*arrangement, low=offset, span=divisor))
     space = Box(low, high, low.shape, np.float32)
     if arrangement.axes is None and is_float:
         return ModuleInput(space, conversion=None)
@@ -639,15 +652,18 @@ def _arrangement_of(
         layout: Meaning of its axes.
         channels_first: Whether the module expects the channels first.
     """
+    # For a stack of frames, `channels` counts those of all frames.
     height, width, channels = layout.size(shape)
     if layout.has_frames and channels_first:
+        # To frames, channels, height, width.
         axes = (0, 1, 2, 3) if layout.channels_first else (0, 3, 1, 2)
         return _Arrangement(axes, (channels, height, width))
     if layout.has_frames:
+        # To height, width, frames, channels.
         axes = (2, 3, 0, 1) if layout.channels_first else (1, 2, 0, 3)
         return _Arrangement(axes, (height, width, channels))
     if layout.channels_first == channels_first:
-        return _Arrangement()
+        return _Arrangement()  # unchanged
     if channels_first:
         return _Arrangement((2, 0, 1))
     return _Arrangement((1, 2, 0))

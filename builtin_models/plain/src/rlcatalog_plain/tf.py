@@ -76,6 +76,7 @@ class PlainModel(Plain, TFModelV2):
         x = self.show(floats_as(tf.convert_to_tensor(rows), dtype_of(self)))
         variables = [raw_variable(variable) for variable in module.variables]
         values = [variable.numpy() for variable in variables]
+        # A layer that is not built yet creates its variables in a real call.
         output = None
         if not has_unbuilt_layers(module):
             output = _trace(module, x)
@@ -90,6 +91,7 @@ class PlainModel(Plain, TFModelV2):
         if not x.dtype.is_floating:
             x = tf.cast(x, tf.float32)
         if leaf.axes is not None:
+            # The axes do not count the batch's.
             x = tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
         if leaf.shape is not None:
             x = tf.reshape(x, [-1, *leaf.shape])

@@ -74,8 +74,10 @@ class PlainModel(Plain, TorchModelV2):
             try:
                 return module(self.show(encoded))
             except RuntimeError as error:
-                if self.copies_images or "view size is not compatible" not in str(error):
+                is_layout_error = "view size is not compatible" in str(error)
+                if self.copies_images or not is_layout_error:
                     raise
+                # The module calls `view`, which needs channels first also in memory: copy images.
                 self.copies_images = True
                 return module(self.show(encoded))
 
@@ -84,9 +86,10 @@ class PlainModel(Plain, TorchModelV2):
         weights' dtype.
         """
         dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
-        is_new_tensor = x.dtype is not dtype
+        is_new_tensor = x.dtype is not dtype  # then `to` copies it
         x = x.to(dtype)
         if leaf.axes is not None:
+            # The axes do not count the batch's.
             x = x.permute(0, *(axis + 1 for axis in leaf.axes))
         if leaf.shape is not None:
             x = x.reshape(-1, *leaf.shape)
@@ -101,7 +104,7 @@ def _scale(x: Tensor, low: float | Array, span: float | Array, in_place: bool) -
     """Return `(x - low) / span`; `in_place` allows to write to `x`."""
     if not isinstance(low, float) or low != 0.0:
         x = x - torch.as_tensor(low, dtype=x.dtype, device=x.device)
-        in_place = True  # `x` is a new tensor
+        in_place = True  # `x` is a new tensor now
     divisor: float | Tensor
     if isinstance(span, float):
         divisor = span
@@ -158,6 +161,7 @@ def _restore_afterwards(module: nn.Module, device: torch.device) -> Iterator[Non
             if not is_lazy(buffer):
                 saved_buffers.append(_SavedBuffer(part, name, buffer, buffer.clone()))
     gpus = [device] if device.type == "cuda" else []
+    # The random numbers that a lazy layer drew for its weights count as used.
     with torch.random.fork_rng(gpus, enabled=not has_lazy_layers):
         yield
     for saved in saved_buffers:

@@ -55,8 +55,8 @@ class Vision(ModelV2):
         self.num_outputs = output.outputs
         self.layout = network.layout
         self.convs = self.convs_class(network)
-        # After the convolutions, because a model's dtype is found at once in a first layer with
-        # weights.
+        # After the convolutions: `dtype_of` looks at the layers in order and ends at the first
+        # weight.
         scaling = pixel_scaling(self.model_config, obs_space)
         self.scaled = None if scaling is None else self.scaled_class(scaling)
         self.hidden = self.stack_class(output.inputs, output.hidden)
@@ -72,6 +72,7 @@ class Vision(ModelV2):
             self.value_hidden = self.stack_class(output.inputs, output.hidden)
         self.outputs = self.outputs_class(output)
         if network.logits is not None:
+            # With no_final_linear, a convolution makes the logits.
             self.outputs.logits = self.logits_class(network.logits)
 
     def forward(

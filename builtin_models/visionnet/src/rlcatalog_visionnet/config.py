@@ -78,7 +78,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f" found conv_padding={self.conv_padding!r}. Remove conv_padding, or write the"
                 " layers as a list."
             )
-        activation_name(self.conv_activation, "conv_activation")
+        activation_name(self.conv_activation, "conv_activation")  # only for its error
+        # It checks the keys `conv_kernel_initializer` and `conv_bias_initializer`.
         read_initializers(partial(getattr, self), "conv", "kernel", "bias")
         if not _is_scale(self.image_scale):
             raise ConfigError(
@@ -159,7 +160,7 @@ def pixel_scaling(config: Mapping[str, Any], space: Space[Any]) -> Scaling | Non
     """
     factor = read_config(config, VisionnetConfig).image_scale
     if factor is False or factor == 1:
-        return None
+        return None  # not scaled
     if factor is not None:
         return Scaling(offset=0.0, factor=float(factor))
     scales_by_bounds = read_config(config, KernelConfig).scale_integers

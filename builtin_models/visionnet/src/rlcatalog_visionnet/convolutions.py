@@ -77,6 +77,7 @@ class ConvSpec:
             return (0, 0), (0, 0)
         pads = []
         for axis in (0, 1):
+            # The length that all windows cover together.
             extent = (self.size[axis] - 1) * self.stride[axis] + self.kernel[axis]
             zeros = max(extent - self.size_in[axis], 0)
             before = zeros // 2
@@ -229,12 +230,18 @@ def lay_out(
         is_last = i == len(filters) - 1
         default_padding = "valid" if is_last else "same"
         spec = ConvSpec(
-            channels, outputs, kernel, stride, padding or default_padding, size, **options
+            inputs=channels,
+            channels=outputs,
+            kernel=kernel,
+            stride=stride,
+            padding=padding or default_padding,
+            size_in=size,
+            **options,
         )
         specs.append(spec)
         channels = outputs
         size = spec.size
-        if min(size) < 1:
+        if min(size) < 1:  # the kernel does not fit
             break
     return specs
 
@@ -246,6 +253,7 @@ def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> 
     otherwise a layer is added. If an earlier kernel does not fit, the result is the list that
     `derived` returns.
     """
+    # Sizes do not depend on the number of channels, nor on the options.
     specs = lay_out(filters, size, channels=1, padding=padding, options={})
     last = specs[-1]
     an_earlier_kernel_is_too_large = len(specs) < len(filters)
@@ -253,7 +261,8 @@ def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> 
         return derived(size, padding)
     height, width = last.size_in
     covers_half = 2 * last.kernel[0] >= height and 2 * last.kernel[1] >= width
-    if covers_half or min(last.size) < 1:
+    last_kernel_fits = min(last.size) >= 1
+    if covers_half or not last_kernel_fits:
         return [*filters[:-1], cover(last.size_in, padding, last.channels)]
     # Without a given padding, a layer that is no longer the last one is padded, so its output may
     # be larger than before. A 1x1 layer after it has that output as its input.

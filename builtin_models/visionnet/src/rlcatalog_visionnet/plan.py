@@ -95,13 +95,17 @@ def plan(
     dense = [*body.dense, *post_fcnet(config)]
     logits = None
     if num_outputs is not None and shared.no_final_linear and not dense:
+        # Then the last convolution makes the logits.
         logits = _output_convolution(layers[-1])
         layers = layers[:-1]
     if layers:
         height, width = layers[-1].size
         channels = layers[-1].channels
-    output = output_plan(config, height * width * channels, dense, num_outputs)
+    output = output_plan(
+        config, inputs=height * width * channels, hidden=dense, num_outputs=num_outputs
+    )
     if logits is not None and num_outputs is not None:
+        # With `free_log_std`, weights apart make some of the outputs.
         logits = replace(logits, channels=num_outputs - output.free_log_std)
     return ImagePlan(layout, layers, body.activation, output, logits)
 
@@ -131,7 +135,7 @@ def _output_convolution(last: LayerSpec) -> ConvSpec:
 
 def _read_body(settings: VisionnetConfig, size: Pair, channels: int) -> Body:
     """Return the layers that the key `conv_filters` sets for an image."""
-    options = _conv_options(settings)
+    options = _conv_options(settings)  # activation and initialisers
     # A preset's dense layer is initialised like its convolutions.
     dense_options = {"weights": "xavier_uniform", **options}
     preset = read_filters(settings.conv_filters)
@@ -155,7 +159,7 @@ def _choose_conv_list(settings: VisionnetConfig, size: Pair) -> ConvList:
     filters = read_filters(settings.conv_filters)
     if filters == "nature":
         return ConvList(convolutions.NATURE, "valid", flatten=True)
-    assert not isinstance(filters, str)
+    assert not isinstance(filters, str), "the caller handles the preset impala"
     if filters is not None:
         return ConvList(filters, padding, settings.conv_flatten)
     # RLlib's lists are for RLlib's padding; for other paddings the rule derives a list.
@@ -169,6 +173,7 @@ def _conv_options(settings: VisionnetConfig) -> dict[str, Any]:
     options: dict[str, Any] = {
         "activation": activation_name(settings.conv_activation, "conv_activation")
     }
+    # The keys `conv_kernel_initializer` and `conv_bias_initializer`, with their `_config`.
     initializers = read_initializers(partial(getattr, settings), "conv", "kernel", "bias")
     if "kernel" in initializers:
         options["weights"], options["weights_config"] = initializers["kernel"]
@@ -184,7 +189,15 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
     layers: list[LayerSpec] = []
     linear = {**options, "activation": "linear"}
     for outputs in convolutions.IMPALA:
-        conv = ConvSpec(channels, outputs, (3, 3), (1, 1), "same", size, **linear)
+        conv = ConvSpec(
+            channels,
+            outputs,
+            kernel=(3, 3),
+            stride=(1, 1),
+            padding="same",
+            size_in=size,
+            **linear,
+        )
         pool = PoolSpec(outputs, size)
         second = replace(conv, inputs=outputs, size_in=pool.size)
         first = replace(second, activation=options["activation"])
@@ -222,7 +235,7 @@ def _check(
             f" {format_size(last.size_in)}"
         )
         advice = ""
-    image_size = image[:2]
+    image_size = image[:2]  # height and width
     if isinstance(settings.conv_filters, str):
         name = f"the preset {settings.conv_filters!r}"
         example = convolutions.derived(image_size, padding=None)

@@ -40,12 +40,14 @@ class Conv:
         else:
             canonical_shape = (spec.channels, spec.inputs, *spec.kernel)
             kernel = initial_value(canonical_shape, spec.weights, spec.weights_config)
+            # To Keras' layout.
             kernel = tf.transpose(kernel, (2, 3, 1, 0))
         self.kernel = tf.Variable(kernel, name="kernel")
         inputs_per_window = spec.inputs * math.prod(spec.kernel)
         bias = initial_value((spec.channels,), spec.bias, spec.bias_config, inputs_per_window)
         self.bias = tf.Variable(bias, name="bias")
         self.spec = spec
+        # The kernel fits only once: then a matrix product is enough.
         self.has_one_window = spec.size == (1, 1)
         self.activate = activation(spec.activation)
 
@@ -55,7 +57,7 @@ class Conv:
             output = self._product(x)[:, None, None, :]
         else:
             output = tf.nn.conv2d(x, self.kernel, self.spec.stride, self.spec.padding.upper())
-            # For 0 rows, conv2d returns height and width of its input.
+            # For an empty batch, conv2d returns the height and width of its input.
             output = tf.reshape(output, [-1, *self.spec.size, self.spec.channels])
             output = tf.nn.bias_add(output, self.bias)
         if self.activate is not None:
@@ -69,7 +71,7 @@ class Conv:
             x = tf.pad(x, ((0, 0), *spec.pads, (0, 0)))
         height, width = spec.kernel
         if tuple(x.shape[1:3]) != spec.kernel:
-            # Rows and columns beyond the window are too few for a second one.
+            # What is left beside the window is too small for a second one.
             x = x[:, :height, :width]
         size = height * width * spec.inputs
         window = tf.reshape(x, [-1, size])

@@ -43,6 +43,7 @@ class Conv(nn.Conv2d):
 
     def __init__(self, spec: ConvSpec) -> None:
         (top, bottom), (left, right) = spec.pads
+        # The kernel fits only once: then a matrix product is enough.
         has_one_window = spec.size == (1, 1)
         # PyTorch's convolutions pad both sides alike, and a matrix product does not pad. In other
         # cases, `forward` pads its input first.
@@ -51,14 +52,15 @@ class Conv(nn.Conv2d):
         is_symmetric = (top, left) == (bottom, right)
         if has_one_window or not is_symmetric:
             padding = 0
-            if bottom or right:
+            if bottom or right:  # never less than at the top and on the left
                 margins = (left, right, top, bottom)
         super().__init__(spec.inputs, spec.channels, spec.kernel, spec.stride, padding)
         self.has_one_window = has_one_window
         self.margins = margins
         initialize(self.weight, spec.weights, spec.weights_config)
         assert self.bias is not None
-        initialize(self.bias, spec.bias, spec.bias_config, self.weight[0].numel())
+        inputs_per_window = self.weight[0].numel()
+        initialize(self.bias, spec.bias, spec.bias_config, inputs_per_window)
         self.weight = nn.Parameter(
             self.weight.detach().contiguous(memory_format=torch.channels_last)
         )
@@ -94,7 +96,7 @@ class Conv(nn.Conv2d):
         weight = self.weight
         height, width = self.kernel_size
         if x.shape[2:] != (height, width):
-            # Rows and columns beyond the window are too few for a second one.
+            # What is left beside the window is too small for a second one.
             x = x[:, :, :height, :width]
         if not weight.is_contiguous():
             # Channels last is the order in memory, so flattening in this order needs no copy.

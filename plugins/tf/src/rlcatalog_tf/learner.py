@@ -82,7 +82,7 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
         self._corrected = None
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
-        """Update a weight with the corrected rate of `apply`, not with Keras' `learning_rate`."""
+        """Update a weight, with the corrected rate from `apply` instead of `learning_rate`."""
         assert self._corrected is not None, "apply sets it"
         dtype = variable.dtype
         index = next(i for i, weight in enumerate(self.weights) if weight is variable)
