@@ -70,6 +70,7 @@ class ComplexInput(ModelV2):
         if num_outputs is None:
             return
         if not layers.share:
+            # With vf_share_layers=False, the value has its own nets and layers.
             self.value_nets = self._build(plan.nets, "value_net")
             self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
         self.outputs = self.outputs_class(layers)
@@ -171,7 +172,7 @@ def build_net(model: ComplexInput, net: Net, name: str) -> ModelV2:
         net.space,
         model.action_space,
         num_outputs=None,
-        fresh_config=lambda: plain(config),
+        fresh_config=lambda: plain(config),  # each model gets its own copy
         name=name,
     )
     if not isinstance(trunk.num_outputs, int):

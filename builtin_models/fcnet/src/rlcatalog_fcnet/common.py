@@ -61,6 +61,7 @@ class FullyConnected(ModelV2):
         if num_outputs is None:
             return
         if not layers.share:
+            # With vf_share_layers=False, the value has its own layers.
             self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
         self.outputs = self.outputs_class(layers)
 

@@ -68,6 +68,7 @@ class Vision(ModelV2):
         if num_outputs is None:
             return
         if not output.share:
+            # With vf_share_layers=False, the value has its own layers.
             self.value_convs = self.convs_class(network)
             self.value_hidden = self.stack_class(output.inputs, output.hidden)
         self.outputs = self.outputs_class(output)

@@ -365,6 +365,7 @@ class TFBackend:
             dist = self.dist_class(dist_inputs, self.model)
             raw = self.tensor(batch["raw_action"], dist_inputs.dtype)
             if self.scalar and raw.shape.rank == 2:
+                # `logp` takes actions of one number as `[B]`.
                 raw = raw[:, 0]
             logp = dist.logp(raw)
             entropies, entropy_kind = entropy_of(dist, flat_sample, entropy)
@@ -408,6 +409,7 @@ class TFBackend:
             params = tf.constant(dist_inputs)
             raw = tf.constant(raw_action)
             if self.scalar:
+                # `logp` takes actions of one number as `[B]`.
                 raw = raw[:, 0]
             # Only floating-point actions are converted; choices stay integers.
             raw = floats_as(raw, params.dtype)
@@ -437,6 +439,7 @@ class TFBackend:
         lengths = tf.cast(lengths, tf.int32)
         state = batch.get("state")
         if state is None:
+            # All sequences start episodes, with the initial memory.
             memory = [
                 tf.repeat(tf.convert_to_tensor(initial)[None], tf.shape(lengths)[0], axis=0)
                 for initial in self.policy.memory.initial

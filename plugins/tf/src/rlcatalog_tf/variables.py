@@ -174,7 +174,7 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
             yield from _walk(item, _join(path, name), visited)
 
 
-def loaded_kerases() -> list[Any]:
+def loaded_keras_modules() -> list[Any]:
     """Return Keras and legacy Keras, if they are loaded."""
     modules = []
     for name in ("keras", "tf_keras"):
@@ -187,18 +187,18 @@ def loaded_kerases() -> list[Any]:
 
 def is_layer_class(cls: type) -> bool:
     """Return whether a class is one of Keras layers or models, or of legacy Keras."""
-    return issubclass(cls, tuple(keras.layers.Layer for keras in loaded_kerases()))
+    return issubclass(cls, tuple(keras.layers.Layer for keras in loaded_keras_modules()))
 
 
 def _is_layer(value: Any) -> bool:
-    return any(isinstance(value, keras.layers.Layer) for keras in loaded_kerases())
+    return any(isinstance(value, keras.layers.Layer) for keras in loaded_keras_modules())
 
 
 def _layer(layer: KerasLayer, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield a layer's variables: canonical ones, those of its inner layers, then all others under
     their own names.
     """
-    is_model = isinstance(layer, tuple(keras.Model for keras in loaded_kerases()))
+    is_model = isinstance(layer, tuple(keras.Model for keras in loaded_keras_modules()))
     if not layer.built and not is_model:
         return
     variables = list(_named_variables(layer, path, visited))
@@ -209,7 +209,7 @@ def _layer(layer: KerasLayer, path: str, visited: set[int]) -> Iterator[NamedVar
 
 def _named_variables(layer: KerasLayer, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield the variables of a layer that have canonical names or belong to inner layers."""
-    for keras in loaded_kerases():
+    for keras in loaded_keras_modules():
         if isinstance(layer, keras.Sequential) or is_functional(layer):
             for index, inner in enumerate(layer.layers):
                 yield from _walk(inner, _join(path, str(index)), visited)
@@ -222,8 +222,8 @@ def _named_variables(layer: KerasLayer, path: str, visited: set[int]) -> Iterato
                         _join(path, name),
                         raw_variable(variable),
                         layout,
-                        part,
-                        variable.trainable,
+                        part=part,
+                        trainable=variable.trainable,
                     )
             return
     keras_attributes = _attributes_of_keras()
@@ -262,7 +262,7 @@ def _holds_layers(value: Any) -> bool:
 def _is_variable(value: Any) -> bool:
     if isinstance(value, tf.Variable):
         return True
-    for keras in loaded_kerases():
+    for keras in loaded_keras_modules():
         # Legacy Keras has no such class.
         if hasattr(keras, "Variable") and isinstance(value, keras.Variable):
             return True
@@ -272,7 +272,7 @@ def _is_variable(value: Any) -> bool:
 def _attributes_of_keras() -> set[str]:
     """Return the names of the attributes that Keras gives every layer and model."""
     names: set[str] = set()
-    for keras in loaded_kerases():
+    for keras in loaded_keras_modules():
         names |= _attributes_of_new(keras.layers.Layer)
         names |= _attributes_of_new(keras.Model)
     return names

@@ -267,6 +267,7 @@ class TorchBackend:
         dist = self.dist_class(dist_inputs, model)
         raw = self.tensor(batch["raw_action"], dist_inputs.dtype)
         if self.scalar and raw.ndim == 2:
+            # `logp` takes actions of one number as `[B]`.
             raw = raw[:, 0]
         logp = dist.logp(raw)
         entropies, entropy_kind = entropy_of(dist, flat_sample, entropy)
@@ -360,6 +361,7 @@ class TorchBackend:
             params = torch.from_numpy(np.array(dist_inputs)).to(self.device)
             raw = torch.from_numpy(np.array(raw_action)).to(self.device)
             if self.scalar:
+                # `logp` takes actions of one number as `[B]`.
                 raw = raw[:, 0]
             # Only floating-point actions are converted; choices stay integers.
             raw = floats_as(raw, params.dtype)

@@ -70,6 +70,7 @@ def adapted_dist(source: Any, num_inputs: int | Callable[[Space[Any]], int] | No
     # A callable object has no __name__. A lambda's is "<lambda>", which is no name for a class.
     name = getattr(source, "__name__", type(source).__name__).strip("<>")
     fields: dict[str, Any] = {
+        # Without staticmethod, a function would become a method.
         "source": staticmethod(source),
         "num_inputs": num_inputs,
         "__doc__": f"{name} of {source.__module__}, as an action distribution.",
@@ -82,6 +83,7 @@ def adapted_dist(source: Any, num_inputs: int | Callable[[Space[Any]], int] | No
         fields["raw_kind"] = _raw_kind(source)
     fields["__module__"] = source.__module__
     fields["__qualname__"] = name
+    # `_Adapted` is the metaclass, so this call creates the class.
     return _Adapted(name, (AdaptedDistribution,), fields)
 
 
@@ -530,6 +532,7 @@ def _has_support(support: Any, shape: Size, codec: ActionCodec) -> bool:
     takes_choices = codec.counts is not None
     if takes_choices and not support.is_discrete:
         return False
+    # A copy, so that the draws do not change the random numbers of the user's space.
     space = copy.deepcopy(codec.info.space)
     space.seed(0)
     actions = np.stack([space.sample() for _ in range(64)])

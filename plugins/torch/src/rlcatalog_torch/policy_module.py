@@ -81,6 +81,7 @@ class PolicyModule(Movable):
         self._constants = {
             name: buffer for name, buffer in self.model.named_buffers() if name not in state_dict
         }
+        # The class of distributions, and the keyword arguments that the policy binds to it.
         self.dist_class, self.dist_options = unbind(policy.dist_class)
 
     def forward(
@@ -231,7 +232,9 @@ class PolicyModule(Movable):
     def _pass(
         self, obs: Tensor, memory: list[Tensor], seq_lens: Tensor | None, **flags: bool
     ) -> tuple[Tensor, Tensor | None, Any]:
-        """Return the model's outputs, its value estimates and the state that it returned."""
+        """Run the model, with `flags` as further entries of its input, and return its outputs, its
+        value estimates and the state that it returned.
+        """
         model = self.model
         rows = obs.shape[0]
         traits = _traits(self.policy, model)
