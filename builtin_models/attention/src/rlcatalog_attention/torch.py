@@ -47,6 +47,7 @@ class Transformer(nn.Module):
         table = torch.from_numpy(distances(self.slots, sizes.attention_dim))
         table = table.to(self.input.weight.dtype)
         self.register_buffer("table", table, persistent=False)  # sinusoids, one row per distance
+        # Indices of the slots and of one step, for acting.
         self.register_buffer("places", torch.arange(self.slots + 1), persistent=False)
 
     def initial_state(self) -> list[Tensor]:

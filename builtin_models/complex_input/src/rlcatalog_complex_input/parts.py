@@ -161,6 +161,7 @@ class Inputs:
                 return pack(values, part.codec, ops, self.dtype)
             return encoded[:, part.columns]
         if part.hot is not None and _are_integers(values, part, ops):
+            # The net sees a Discrete's or MultiDiscrete's integers as one-hots.
             return part.hot.of(ops.rows(values, part.integers), ops)
         if part.depth:
             # Inside a list, each place is a row.

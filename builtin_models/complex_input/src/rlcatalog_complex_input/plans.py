@@ -292,7 +292,7 @@ class _Finder:
             shape = node.values.shape[1 + node.depth :]
             hot = _one_hots(info)
             if hot is not None and _is_encoded_otherwise(node.values, shape, hot):
-                hot = None
+                hot = None  # a user's preprocessor encodes the integers
             if hot is not None:
                 shape = hot.values.shape
             part = ObservationPart(

@@ -43,7 +43,7 @@ class AroundTrunk(ModelV2):
         trunk_width = trunk.num_outputs
         assert trunk_width is not None, "the catalog checks a trunk before it wraps it"
         layers = plan(self.model_config, trunk_width, self.past, self.num_outputs)
-        self.num_outputs = layers.outputs.outputs
+        self.num_outputs = layers.outputs.outputs  # width of the last layers
         self.trunk = trunk
         self.cell = self.cell_class(layers.cell)
         self.outputs = None

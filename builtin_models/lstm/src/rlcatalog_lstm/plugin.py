@@ -10,8 +10,8 @@ def describe(request: Request) -> list[Stage]:
     from rlcatalog_lstm.config import past_of, plan
 
     past = past_of(request.config, request.action)
-    # The width of a custom trunk is known only once it is built; the stages after the cell do not
-    # depend on it.
+    # The width of a custom trunk is known only once it is built. The stages after the cell do not
+    # depend on it, so 1 stands for it.
     is_width_known = request.trunk_width is not None
     layers = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
     cell = layers.cell

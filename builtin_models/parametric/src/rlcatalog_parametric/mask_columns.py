@@ -112,7 +112,7 @@ def read(
 
 
 def _leaves(info: SpaceInfo, values: Any) -> Iterator[Any]:
-    """Yield the tensors in a structure of values, in the space's order, if they have any values."""
+    """Yield the tensors in a structure of values, in the space's order; omit empty tensors."""
     if not info.is_composite:
         has_values = 0 not in (info.shape or ())
         if has_values:

@@ -21,6 +21,7 @@ def match(request: Request) -> Match:
     if key is not None:
         inputs.append(f"embeddings of the actions in obs[{key!r}]")
     if request.mask_key is not None:
+        # The key may be a path, such as "info.mask".
         steps = [f"[{step!r}]" for step in request.mask_key.split(".")]
         inputs.append(f"an action mask in obs{''.join(steps)}")
     if use_parametric is None:
@@ -83,7 +84,8 @@ def describe(request: Request) -> list[Stage]:
 
     assert request.action is not None
     inputs = layout(request.obs, request.action, request.config)
-    # The width of a custom trunk is known only once it is built; the stages do not depend on it.
+    # The width of a custom trunk is known only once it is built. The stages' names and shapes do
+    # not depend on it, so 1 stands for it.
     trunk_width = request.trunk_width
     is_width_known = trunk_width is not None
     outputs = plan(request.config, inputs, trunk_width or 1, request.num_outputs)

@@ -39,7 +39,7 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
         if is_traced_training:
             return  # training steps are traced without this check
         if seq_lens is not None and not input_dict.get("single_steps"):
-            # Padding allows no action, and is not checked.
+            # Padding allows no action; let it pass the check.
             is_real = sequence_mask(seq_lens, tf.shape(allowed)[0] // tf.shape(seq_lens)[0])
             allowed |= ~tf.reshape(is_real, [-1, 1])
         assert self._row_check is not None

@@ -50,7 +50,7 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
             return  # compiled code has no values to check
         rows = allowed.shape[0]
         if seq_lens is not None and seq_lens.shape[0] != rows:
-            # Padding allows no action, and is not checked.
+            # Padding allows no action; let it pass the check.
             is_real = sequence_mask(seq_lens, rows // seq_lens.shape[0])
             allowed = allowed | ~is_real.view(rows, 1)
         assert self._row_check is not None

@@ -117,7 +117,8 @@ class TFBackend:
         if any(part is not None and len(part) != rows for part in step):
             # One of these calls raises the error that says what is wrong.
             self._runner(explore, masked=has_mask)(*arguments)
-            self.output_checker.check_sample(step[0], rows)
+            raw_actions = step[0]
+            self.output_checker.check_sample(raw_actions, rows)
             self.output_checker.check_rows(logp, rows, "logp")
         return *step, tuple(to_float32_at_least(part).numpy() for part in new_memory)
 

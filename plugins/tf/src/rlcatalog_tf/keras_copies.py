@@ -115,15 +115,17 @@ def _is_graph(layer: KerasLayer) -> bool:
 
 
 def _copy_by_name(module: types.ModuleType) -> str:
-    # For `copy.deepcopy`, a name means the object itself.
+    """Return a name, for which `copy.deepcopy` takes the object itself."""
     return module.__name__
 
 
 def _copy_by_attributes(layer: KerasLayer) -> Any:
+    """Return how to make a new object, and the attributes, which `copy.deepcopy` copies, too."""
     return object.__new__, (type(layer),), dict(vars(layer))
 
 
 def _copy_by_graph(layer: KerasLayer) -> Any:
+    """Return a function that returns Keras' copy of a model, and the function's arguments."""
     twin = keras.models.clone_model(layer)
     for variable, other in zip(layer.variables, twin.variables, strict=True):
         other.assign(variable.value)
@@ -131,4 +133,5 @@ def _copy_by_graph(layer: KerasLayer) -> Any:
     def get_twin() -> Any:
         return twin
 
-    return get_twin, ()
+    no_arguments = ()
+    return get_twin, no_arguments

@@ -9,8 +9,9 @@ from rlcatalog import FrameworkSpec, hookimpl
 def rlcatalog_frameworks() -> list[FrameworkSpec]:
     return [
         FrameworkSpec(
-            "tf",
-            {
+            name="tf",
+            targets={
+                # Called before anything imports TensorFlow.
                 "before": "rlcatalog_tf.load_order:before_tensorflow",
                 "backend": "rlcatalog_tf.backend:TFBackend",
                 "ops": "rlcatalog_tf.ops:OPS",
@@ -21,7 +22,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "kit": "rlcatalog_tf.kit:TFKit",
                 "policy_module": "rlcatalog_tf.policy_module:PolicyModule",
             },
-            "TensorFlow 2 with Keras 3",
+            summary="TensorFlow 2 with Keras 3",
             module="tensorflow",
             aliases=("tf2",),
             packages=("keras", "tf_keras"),

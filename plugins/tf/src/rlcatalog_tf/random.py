@@ -50,7 +50,7 @@ def draw_uniform(shape: Sequence[int] | Tensor, dtype: tf.DType = tf.float32) ->
     """
     generator = _CURRENT.get()
     digits = _DIGITS[tf.as_dtype(dtype)]  # binary digits of a number
-    # The smallest result. All results are multiples of it.
+    # The smallest result.
     step = tf.constant(0.5**digits, dtype)
     if generator is tf.random:
         # `tf.random` may draw 0, which is outside the interval.

@@ -166,9 +166,11 @@ class TorchBackend:
             sample, logp, value, dist_inputs, new_states = self.step(
                 inputs, states, allowed, explore, rows
             )
+            # For arrays without views, the usual case, `_is_written` is quicker than the check.
             if returns_tensors or views or self._is_written(inputs["obs"], states):
                 self._check_untouched(_versioned_tensors(inputs, states), versions)
             new_memory = self._memory_arrays(new_states) if states else ()
+            # Raw actions are `[B, width]`, even if the distribution draws `[B]`.
             raw = sample if returns_tensors else self.numpy(sample)
             if raw.ndim != 2:
                 raw = raw.reshape(rows, self.width)

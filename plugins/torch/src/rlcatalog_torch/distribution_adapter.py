@@ -278,6 +278,7 @@ class AdaptedDistribution(TorchDistribution):
         if self.bounds is None:
             x = x.to(dtype)
             if self.least is not None:
+                # At the bound of its support, a density may be infinite.
                 x = x.clamp(min=self.least)
             return self.dist.log_prob(x)  # type: ignore[no-any-return]
         # The wrapped distribution is over [0, 1]. In double precision, because float32 has few

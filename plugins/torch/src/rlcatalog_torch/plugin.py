@@ -9,8 +9,8 @@ from rlcatalog import FrameworkSpec, hookimpl
 def rlcatalog_frameworks() -> list[FrameworkSpec]:
     return [
         FrameworkSpec(
-            "torch",
-            {
+            name="torch",
+            targets={
                 "backend": "rlcatalog_torch.backend:TorchBackend",
                 "ops": "rlcatalog_torch.ops:OPS",
                 "host": "rlcatalog_torch.model:TorchHost",
@@ -21,7 +21,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "kit": "rlcatalog_torch.kit:TorchKit",
                 "policy_module": "rlcatalog_torch.policy_module:PolicyModule",
             },
-            "PyTorch",
+            summary="PyTorch",
             module="torch",
         )
     ]
