@@ -601,7 +601,7 @@ def _read_leaf(rows: Array, info: SpaceInfo | None, rule: _ConversionRule) -> Mo
     """Return a module's input for a leaf; see `_read_parts`."""
     _ordinary, low, high = rows
     if not (low <= high).all():
-        # Restored bounds are not always in order.
+        # Restoring the encoded bounds did not keep their order, so take the limits of the dtype.
         limits: Any = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else np.finfo(rows.dtype)
         low = np.full_like(low, limits.min)
         high = np.full_like(high, limits.max)
@@ -622,6 +622,7 @@ def _read_leaf(rows: Array, info: SpaceInfo | None, rule: _ConversionRule) -> Mo
     low = arrangement.arrange(low)
     high = arrangement.arrange(high)
     if info.dtype == "uint8" and has_bounds_of_space:
+        # Bytes are scaled to [0, 1].
         varies = high > low
         span = np.where(varies, high - low, np.float32(1))  # a constant pixel is divided by 1
         space = Box(np.zeros_like(low), varies.astype(np.float32), low.shape, np.float32)
@@ -629,7 +630,8 @@ def _read_leaf(rows: Array, info: SpaceInfo | None, rule: _ConversionRule) -> Mo
         divisor = _number_if_equal(span)
         return ModuleInput(space, Leaf(*arrangement, low=offset, span=divisor))
     space = Box(low, high, low.shape, np.float32)
-    if arrangement.axes is None and is_float:
+    is_unchanged = arrangement.axes is None and is_float
+    if is_unchanged:
         return ModuleInput(space, conversion=None)
     return ModuleInput(space, Leaf(*arrangement))
 
@@ -665,5 +667,5 @@ def _arrangement_of(
     if layout.channels_first == channels_first:
         return _Arrangement()  # unchanged
     if channels_first:
-        return _Arrangement((2, 0, 1))
-    return _Arrangement((1, 2, 0))
+        return _Arrangement(axes=(2, 0, 1))
+    return _Arrangement(axes=(1, 2, 0))

@@ -107,7 +107,7 @@ def plan(
     if logits is not None and num_outputs is not None:
         # With `free_log_std`, weights apart make some of the outputs.
         logits = replace(logits, channels=num_outputs - output.free_log_std)
-    return ImagePlan(layout, layers, body.activation, output, logits)
+    return ImagePlan(layout, layers, body.activation, output, logits=logits)
 
 
 def _check_shape(shape: Sequence[int] | None) -> Sequence[int]:
@@ -142,15 +142,15 @@ def _read_body(settings: VisionnetConfig, size: Pair, channels: int) -> Body:
     if preset == "impala":
         layers = _impala(size, channels, options)
         dense = [DenseSpec(convolutions.IMPALA_DENSE, **dense_options)]
-        return Body(layers, options["activation"], dense)
+        return Body(layers, activation=options["activation"], dense=dense)
     dense = []
     if preset == "nature":
         dense = [DenseSpec(convolutions.NATURE_DENSE, **dense_options)]
     conv_list = _choose_conv_list(settings, size)
     convs = convolutions.lay_out(conv_list.filters, size, channels, conv_list.padding, options)
-    _check(convs, conv_list, (*size, channels), settings)
+    _check(convs, conv_list, image=(*size, channels), settings=settings)
     # Each convolution includes its activation.
-    return Body(list(convs), "linear", dense)
+    return Body(list(convs), activation="linear", dense=dense)
 
 
 def _choose_conv_list(settings: VisionnetConfig, size: Pair) -> ConvList:
@@ -158,7 +158,7 @@ def _choose_conv_list(settings: VisionnetConfig, size: Pair) -> ConvList:
     padding = settings.conv_padding
     filters = read_filters(settings.conv_filters)
     if filters == "nature":
-        return ConvList(convolutions.NATURE, "valid", flatten=True)
+        return ConvList(convolutions.NATURE, padding="valid", flatten=True)
     assert not isinstance(filters, str), "the caller handles the preset impala"
     if filters is not None:
         return ConvList(filters, padding, settings.conv_flatten)
@@ -188,7 +188,7 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
     """
     layers: list[LayerSpec] = []
     linear = {**options, "activation": "linear"}
-    for outputs in convolutions.IMPALA:
+    for outputs in convolutions.IMPALA:  # the numbers of channels
         conv = ConvSpec(
             channels,
             outputs,
