@@ -62,7 +62,7 @@ class EncodedMeanStdFilter(Filter):
         super().__init__(preprocessor, options)
         config = read_config(options, FiltersConfig)
         plan = preprocessor.leaves()
-        # A head reads the leaves that it claims itself.
+        # The catalog adds this key: the leaves that a head reads itself, unfiltered.
         head_paths = options.get("claimed", ())
         image_layout = options.get("image_layout")
         left_alone = [*head_paths, *_images_and_flags(preprocessor, image_layout)]
@@ -82,8 +82,8 @@ class EncodedMeanStdFilter(Filter):
             self._is_filtered[leaf.start : leaf.stop] = True
         self._filters_any = bool(self._is_filtered.any())
         self._filters_all = bool(self._is_filtered.all())
-        count = int(self._is_filtered.sum())
-        self.statistics = MeanStdFilter((count,), clip=config.filter_clip)
+        num_filtered = int(self._is_filtered.sum())
+        self.statistics = MeanStdFilter((num_filtered,), clip=config.filter_clip)
         # The scaling is computed again when something that it depends on has changed.
         self._scaling: _Scaling
         self._scaling_depends_on: tuple[Any, ...] = ()
@@ -115,7 +115,7 @@ class EncodedMeanStdFilter(Filter):
             self._learn(flat if self._filters_all else flat[:, self._is_filtered])
         stats = self.statistics
         depends_on = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
-        # Moments are equal only to themselves, because learning replaces the object.
+        # Learning replaces the moments, which are compared by identity.
         if depends_on != self._scaling_depends_on:
             self._scaling = self._compute_scaling()
             self._scaling_depends_on = depends_on
@@ -156,9 +156,11 @@ class EncodedMeanStdFilter(Filter):
         low, high = preprocessor.bounds()
         low = low.astype(np.float32)
         high = high.astype(np.float32)
-        clip = np.float32(np.inf if self.statistics.clip is None else self.statistics.clip)
-        low[self._is_filtered] = -clip
-        high[self._is_filtered] = clip
+        limit = np.float32(np.inf)
+        if self.statistics.clip is not None:
+            limit = np.float32(self.statistics.clip)
+        low[self._is_filtered] = -limit
+        high[self._is_filtered] = limit
         return preprocessor.processed_space(low, high)  # type: ignore[no-any-return]
 
     def get_state(self) -> dict[str, Array]:
@@ -179,13 +181,13 @@ class EncodedMeanStdFilter(Filter):
             raise self._other_values("no 'filtered'")
         if not np.array_equal(is_filtered, self._is_filtered):
             raise self._other_values(f"{int(np.sum(is_filtered))} of {np.size(is_filtered)}")
-        stat = RunningStat.from_state(state)
-        if stat.shape != self.statistics.running_stats.shape:
+        saved = RunningStat.from_state(state)
+        expected_shape = self.statistics.running_stats.shape
+        if saved.shape != expected_shape:
             raise SavedPolicyError(
-                f"expected filter statistics of shape {self.statistics.running_stats.shape}, found"
-                f" {stat.shape}."
+                f"expected filter statistics of shape {expected_shape}, found {saved.shape}."
             )
-        self.statistics.running_stats.moments = stat.moments
+        self.statistics.running_stats.moments = saved.moments
         self.statistics.reset_buffer()
 
     def _other_values(self, found: str) -> SavedPolicyError:
@@ -211,6 +213,7 @@ class EncodedMeanStdFilter(Filter):
     def _not_finite(self, values: Array) -> ObservationError:
         """Return the error that says where a batch has a value that is not finite."""
         row, column = worst_place(values)
+        # The filtered column's index in the whole encoded vector.
         place = int(np.flatnonzero(self._is_filtered)[column])
         leaf = next(leaf for leaf in self.leaves if leaf.start <= place < leaf.stop)
         index = np.unravel_index(place - leaf.start, leaf.shape)
@@ -294,7 +297,8 @@ def leaves_to_filter(
     else:
         selection = _matching(leaves, config.filter_include, "filter_include")
         for path in config.filter_include:
-            if all(leaf in masks for leaf in leaves if _is_below(path, leaf.path)):
+            named_leaves = [leaf for leaf in leaves if _is_below(path, leaf.path)]
+            if all(leaf in masks for leaf in named_leaves):
                 raise ConfigError(
                     f"filter_include: {path!r} is the action mask"
                     f" (action_mask_key={action_mask_key!r}), which is never filtered. If it is"

@@ -92,26 +92,29 @@ class MeanStdFilter:
             ObservationError: `x` has the wrong shape or structure, or is not finite. The filter
                 stays unchanged.
         """
-        new: list[Moments] = []
+        new_moments: list[Moments] = []
 
         def collect(stat: RunningStat, value: Values, path: str) -> None:
-            new.append(_moments(stat, value, path))
+            new_moments.append(_moments(stat, value, path))
 
         _map(collect, self.running_stats, x)
         stats = _leaves(self.running_stats)
         buffers = _leaves(self.buffer)
         # Merge all before storing any, because an error must not leave half of them changed.
-        results: list[tuple[Moments, Moments]] = []
-        for stat, buffer, moments in zip(stats, buffers, new, strict=True):
-            in_total = stat.moments.merged(moments)
+        totals: list[Moments] = []
+        totals_since_reset: list[Moments] = []
+        for stat, buffer, moments in zip(stats, buffers, new_moments, strict=True):
+            total = stat.moments.merged(moments)
             # Until the buffer is first reset, both hold the same moments, and are merged once.
             if buffer.moments is stat.moments:
-                since_reset = in_total
+                since_reset = total
             else:
                 since_reset = buffer.moments.merged(moments)
-            results.append((in_total, since_reset))
-        for stat, buffer, (in_total, since_reset) in zip(stats, buffers, results, strict=True):
-            stat.moments = in_total
+            totals.append(total)
+            totals_since_reset.append(since_reset)
+        for stat, total in zip(stats, totals, strict=True):
+            stat.moments = total
+        for buffer, since_reset in zip(buffers, totals_since_reset, strict=True):
             buffer.moments = since_reset
 
     def reset_buffer(self) -> None:
@@ -278,7 +281,7 @@ def _statistics(shape: Shapes) -> Statistics:
     if isinstance(shape, Mapping):
         return {key: _statistics(part) for key, part in shape.items()}
     parts: Any = shape
-    # RLlib writes the shape of a leaf as an array of integers.
+    # RLlib writes the shape of a leaf as an array of numbers; an empty array has floats.
     if isinstance(shape, np.ndarray) and shape.ndim == 1 and shape.dtype.kind in "iuf":
         parts = tuple(map(int, shape))
     if isinstance(parts, tuple | list):
@@ -393,6 +396,7 @@ def _batch(stat: RunningStat, value: Values, path: str) -> _Batch:
     try:
         array = numbers(leaf)
     except ObservationError as error:
+        # `numbers` does not know the leaf's path.
         raise ObservationError(f"{path}: {error}") from None
     if array.shape == stat.shape:
         return _Batch(array[None], is_single=True)

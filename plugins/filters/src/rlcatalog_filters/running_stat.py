@@ -48,7 +48,7 @@ class Moments:
         n = len(batch)
         if n == 0:
             return cls.empty(batch.shape[1:])
-        deviation = batch.astype(np.float64)
+        deviation = batch.astype(np.float64)  # a copy, which becomes the squared deviation
         with np.errstate(over="ignore", invalid="ignore"):
             mean = np.add.reduce(deviation, axis=0) / n
             deviation -= mean

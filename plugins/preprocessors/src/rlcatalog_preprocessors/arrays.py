@@ -23,7 +23,7 @@ from rlcatalog.observations import (
 
 #: Kind of a space's dtype → the kinds of values it takes: casting neither truncates nor invents
 #: anything.
-_TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
+_ACCEPTED_KINDS = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 
 
 class ArrayPreprocessor(Preprocessor):
@@ -52,7 +52,8 @@ class ArrayPreprocessor(Preprocessor):
             # The user's observation may be a Python number.
             if getattr(obs, "dtype", None) is not own_dtype:
                 obs = readable(obs)
-            # NumPy rejects arrays with axes (before 2.4, arrays of one value only cause a warning).
+            # NumPy refuses to assign an array with axes to one number (before 2.4, arrays of one
+            # value only cause a warning).
             out[start] = obs
 
         return write
@@ -67,7 +68,7 @@ class ArrayPreprocessor(Preprocessor):
             # The user's observation may be a list.
             if getattr(obs, "dtype", None) is not own_dtype:
                 obs = readable(obs)
-            # Of all arrays of this length, NumPy only assigns a vector to the slice.
+            # The length is enough: NumPy refuses to assign an array with more axes to the slice.
             if len(obs) != length:
                 raise ValueError(f"shape {obs.shape} instead of {(length,)}")
             out[place] = obs
@@ -98,8 +99,10 @@ class ArrayPreprocessor(Preprocessor):
         readable = self._readable
 
         def write(batch: Array | tuple[()], out: Array) -> None:
-            if isinstance(batch, tuple) and not batch and not len(out):
-                return  # a stacked Sequence without items, because an empty tuple has no item shape
+            is_empty_tuple = isinstance(batch, tuple) and not batch
+            if is_empty_tuple and not len(out):
+                # A stacked Sequence without items; an empty tuple has no item shape to check.
+                return
             if type(batch) is not ndarray or batch.dtype is not own_dtype:
                 batch = readable(batch)
             if batch.shape != (len(out), *shape):
@@ -119,7 +122,7 @@ class ArrayPreprocessor(Preprocessor):
         if array.dtype is self._dtype:
             return array
         # An empty list becomes floats, but it holds no value of a wrong kind.
-        if array.size and array.dtype.kind not in _TAKES[self._dtype.kind]:
+        if array.size and array.dtype.kind not in _ACCEPTED_KINDS[self._dtype.kind]:
             raise ValueError(f"dtype {array.dtype} instead of {self._dtype}")
         return array
 
@@ -130,12 +133,12 @@ class ArrayPreprocessor(Preprocessor):
         expected = self.info.describe()
         array = as_array(self, obs, f"{expected}: shape {self.shape}")
         # The values themselves are checked below.
-        if array.dtype.kind not in _TAKES[self._dtype.kind]:
+        if array.dtype.kind not in _ACCEPTED_KINDS[self._dtype.kind]:
             self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
         if array.shape != self.shape:
             self.refuse(f"{expected}: shape {self.shape}", obs)
         if self._dtype.kind == "f" and array.dtype is not self._dtype:
-            # As stored; the bounds are rounded to the space's dtype too.
+            # The bounds are compared with values in the space's dtype, in which they are stored.
             with np.errstate(over="ignore"):
                 array = array.astype(self._dtype, copy=False)
         self.check_values(array, expected)
@@ -266,6 +269,7 @@ class NoPreprocessor(ArrayPreprocessor):
         with np.errstate(over="ignore"):  # a policy detects infinities
             result: Array = array.astype(dtype)
         are_integers = dtype.kind in "iu" and array.dtype.kind in "iu"
+        # An integer out of range has become another one.
         if are_integers and not (result == array).all():
             raise ValueError(f"values that do not fit into {dtype}")
         return result

@@ -179,7 +179,7 @@ class OneOfPreprocessor(Preprocessor):
         branches = [child.writer(start + len(self.children)) for child in self.children]
 
         def write(obs: tuple[int, Any], out: Array) -> None:
-            # A set has no order, and a dict would return its keys.
+            # Unpacking would also accept a set, which has no order, and a dict's keys.
             if not isinstance(obs, tuple | list):
                 raise TypeError(f"{type(obs).__name__} instead of a tuple")
             tag, value = obs
@@ -208,14 +208,15 @@ class OneOfPreprocessor(Preprocessor):
         ]
 
     def bounds(self) -> tuple[Array, Array]:
-        # Zero is the padding.
+        # Zero is the padding behind short branches.
         low = np.zeros(self.size, np.float32)
         high = np.zeros(self.size, np.float32)
-        count = len(self.children)
-        high[:count] = 1.0  # of the tag
+        num_branches = len(self.children)
+        high[:num_branches] = 1.0  # the one-hot vector of the branch
+        # All branches share the columns behind it.
         for child in self.children:
             lowest, highest = child.bounds()
-            place = slice(count, count + child.size)
+            place = slice(num_branches, num_branches + child.size)
             low[place] = np.minimum(low[place], lowest)
             high[place] = np.maximum(high[place], highest)
         return low, high

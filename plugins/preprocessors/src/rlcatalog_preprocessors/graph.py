@@ -111,8 +111,8 @@ class GraphPreprocessor(Preprocessor):
             edges = len(obs.edges)
             write_edges(obs.edges, rows(out, "edges", edges))
             links = np.asarray(obs.edge_links)
-            # An empty list becomes floats.
-            are_integers = links.dtype.kind in "iu" or not edges
+            # NumPy makes an empty list an array of floats.
+            are_integers = links.dtype.kind in "iu" or edges == 0
             if links.shape != (edges, 2) or not are_integers:
                 raise ValueError(
                     f"edge_links {links.dtype} {links.shape} instead of integers {(edges, 2)}"
@@ -149,10 +149,12 @@ class GraphPreprocessor(Preprocessor):
         for name, codec in self._item_codecs().items():
             leaf = leaf_of[name]
             lowest, highest = codec.bounds()
+            max_items = leaf.shape[0]
             # Zero is the padding.
-            low[leaf.start : leaf.stop] = np.tile(np.minimum(lowest, 0), leaf.shape[0])
-            high[leaf.start : leaf.stop] = np.tile(np.maximum(highest, 0), leaf.shape[0])
+            low[leaf.start : leaf.stop] = np.tile(np.minimum(lowest, 0), max_items)
+            high[leaf.start : leaf.stop] = np.tile(np.maximum(highest, 0), max_items)
         if self._edge is not None:
+            # Links are indices of nodes.
             links = leaf_of["edge_links"]
             high[links.start : links.stop] = self.max_nodes - 1
         return low, high
@@ -187,17 +189,17 @@ class GraphPreprocessor(Preprocessor):
         self._check_links(obs.edge_links, len(edges), len(nodes))
         check_parts([*node_checks, *self._item_checks(edges, self._edge, "edges")])
 
-    def _checked_array(self, items: Array | None, name: str, most: int) -> Array:
-        """Return the nodes or edges.
+    def _checked_array(self, items: Array | None, name: str, limit: int) -> Array:
+        """Return the nodes or edges; `name` says which, for messages.
 
         Raises:
             ObservationError: They are too many, or no array.
         """
         if not isinstance(items, np.ndarray) or items.ndim == 0:
             self.refuse(f"{name} as an array", items)
-        if len(items) > most:
+        if len(items) > limit:
             self.refuse(
-                f"at most {most} {name} (the model config key 'graph_max_{name}')",
+                f"at most {limit} {name} (the model config key 'graph_max_{name}')",
                 f"{len(items)} {name}",
             )
         return items

@@ -61,7 +61,7 @@ class OneHotPreprocessor(Preprocessor):
 
         def write(obs: SupportsIndex, out: Array) -> None:
             place = integer(obs) + offset
-            if not start <= place < stop:  # it would hit another slot
+            if not start <= place < stop:  # the 1 would hit another entry's columns
                 raise ValueError(f"{obs} is not in [{start - offset}, {stop - offset})")
             out[place] = 1.0
 
@@ -79,10 +79,10 @@ class OneHotPreprocessor(Preprocessor):
         shape = self.info.shape or ()
         is_vector = len(shape) == 1
         # For each entry, the column of the 1 for each of its values.
-        tables: list[dict[int, int]] = []
+        columns_of_values: list[dict[int, int]] = []
         column = start
         for first, count in zip(self._first.tolist(), self._counts.tolist(), strict=True):
-            tables.append({first + i: column + i for i in range(count)})
+            columns_of_values.append({first + i: column + i for i in range(count)})
             column += count
 
         def write(obs: Array, out: Array) -> None:
@@ -91,8 +91,8 @@ class OneHotPreprocessor(Preprocessor):
             if obs.shape != shape or obs.dtype.kind not in "iub":
                 raise ValueError(f"{obs.dtype} values of shape {obs.shape} instead of {shape}")
             values = (obs if is_vector else obs.ravel()).tolist()
-            for value, table in zip(values, tables):  # noqa: B905  (`strict=` alone takes 0.1 µs; the shape is right)
-                out[table[value]] = 1.0
+            for value, column_of in zip(values, columns_of_values):  # noqa: B905  (`strict=` alone takes 0.1 µs; the shape is right)
+                out[column_of[value]] = 1.0
 
         return write
 
@@ -123,16 +123,17 @@ class OneHotPreprocessor(Preprocessor):
                 raise ValueError(
                     f"{values.dtype} values of shape {values.shape} instead of {(rows, *shape)}"
                 )
-            if values.dtype.kind == "u":  # the largest would turn negative
+            if values.dtype.kind == "u":  # the largest unsigned integers would turn negative
                 values = np.minimum(values, np.uint64(2**63 - 1))
             values = values.astype(np.int64, copy=False)
             if len(shape) > 1:
                 values = values.reshape(rows, *entries)
             index = values if begins_at_0 else values - first
-            # As unsigned integers, negative ones are large.
+            # One comparison is enough, because negative integers are large as unsigned ones.
             if np.count_nonzero(index.view(np.uint64) < counts) != index.size:
                 raise ValueError(f"values outside their range {first.tolist()} + {counts.tolist()}")
             if out.flags.c_contiguous:
+                # A flat index takes half the time of an index by row and column.
                 out.reshape(-1)[start:][index + starts(rows, width)] = 1.0
             else:  # reshaping might copy it
                 own_rows = np.arange(rows)
@@ -221,12 +222,12 @@ def check_integers(preprocessor: Preprocessor, obs: ArrayLike, first: Array, cou
         expected_value = expected
     else:
         expected = f"{info.describe()}: an integer"
-        expected_value = f"{expected}{_range(first[0], counts[0])}"
+        expected_value = f"{expected}{_range_text(first[0], counts[0])}"
     array = as_array(preprocessor, obs, expected)
     if array.dtype.kind not in "iu" or array.shape != info.shape:
         preprocessor.refuse(expected_value, obs)
     values = array.ravel()
-    # Not cast to the bounds' dtype, int64, in which the largest unsigned integers are negative.
+    # Compared as they are: as int64, the largest unsigned integers would be negative.
     is_wrong = (values < first) | (values > first + counts - 1)
     if not np.count_nonzero(is_wrong):  # faster than any()
         return
@@ -234,10 +235,10 @@ def check_integers(preprocessor: Preprocessor, obs: ArrayLike, first: Array, cou
     if shape:
         place = ", ".join(str(int(i)) for i in np.unravel_index(entry, shape))
         expected = f"{expected}, at [{place}]"
-    preprocessor.refuse(f"{expected}{_range(first[entry], counts[entry])}", values[entry])
+    preprocessor.refuse(f"{expected}{_range_text(first[entry], counts[entry])}", values[entry])
 
 
-def _range(first: np.int64, count: np.int64) -> str:
+def _range_text(first: np.int64, count: np.int64) -> str:
     return f" from {int(first)} to {int(first + count) - 1}"
 
 

@@ -54,7 +54,8 @@ class RepeatedValuesPreprocessor(Preprocessor):
             self.max_len = self.info.n
         space: Any = obs_space
         self._stacked_items = self.info.kind == "sequence" and bool(space.stack)
-        return (1 + self.max_len * self._item.size,)
+        length_and_items = 1 + self.max_len * self._item.size
+        return (length_and_items,)
 
     def writer(self, start: int) -> Writer:
         if self._stacked_items:
@@ -112,13 +113,13 @@ class RepeatedValuesPreprocessor(Preprocessor):
 
     def leaves(self, start: int = 0) -> list[Leaf]:
         first = start + 1
-        lengths = Leaf(f"{self.info.path}.lengths", "length", start, first, ())
+        lengths = Leaf(f"{self.info.path}.lengths", "length", start, stop=first, shape=())
         items = Leaf(
             self._item.info.path,
             self.info.kind,
-            first,
-            start + self.size,
-            (self.max_len, self._item.size),
+            start=first,
+            stop=start + self.size,
+            shape=(self.max_len, self._item.size),
         )
         return [lengths, items]
 
@@ -162,7 +163,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
             try:
                 return list(rows(self._item.info, obs))
             except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-                self.refuse(f"{expected}, stacked", obs)
+                self.refuse(f"{expected}, stacked", obs)  # raises the error
         is_array = isinstance(obs, np.ndarray) and obs.ndim > 0
         if not is_array and not isinstance(obs, list | tuple):
             self.refuse(f"{expected}, as a list or tuple", obs)

@@ -47,6 +47,7 @@ class TextPreprocessor(Preprocessor):
         # Sorted: the order of a set of characters differs between processes.
         self.characters = "".join(sorted(set(_charset(obs_space, options))))
         encoding = options.get("text_encoding", "onehot")
+        # With RLlib's `_disable_preprocessor_api`, models get integers instead of one-hot vectors.
         self._onehot = encoding == "onehot" and not options.get("_disable_preprocessor_api")
         if self.max_length < 1 or not self.characters:
             raise UnsupportedSpaceError(
@@ -54,6 +55,7 @@ class TextPreprocessor(Preprocessor):
             )
         #: Number of values for each character.
         self._width = len(self.characters) if self._onehot else 1
+        # Each place has its character's values, and 1 for the mask.
         return (self.max_length * (self._width + 1),)
 
     def _read_max_length(self, obs_space: Space[Any], options: Mapping[str, Any]) -> int:

@@ -22,10 +22,11 @@ class CompositeCodec(ActionCodec):
 
     lowered = LoweredComposite
 
-    def __init__(self, info: SpaceInfo, *others: Any) -> None:
-        super().__init__(info, *others)
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
         self.input_width = sum(child.input_width for child in self.children)
         self.whole = bool(self.children) and all(child.whole for child in self.children)
+        #: The path of each choice, and its number of values.
         self.choices: list[tuple[str, int]] = []
         #: Each child with its columns of raw actions.
         self.parts: list[tuple[ActionCodec, slice]] = []
@@ -80,7 +81,7 @@ class CompositeCodec(ActionCodec):
         Raises:
             ActionError: Some parts are missing or unknown.
         """
-        if self.info.keys:
+        if self.info.keys:  # a Dict; otherwise a Tuple
             expected = f"a dict with the keys {list(self.info.keys)}"
             if not isinstance(action, Mapping):
                 raise self._no_action(expected, type(action).__name__)
@@ -142,7 +143,7 @@ class CompositeCodec(ActionCodec):
         columns = []
         for child, part in self._with(parts):
             child_columns = child.mask_columns(part, rows)
-            if child_columns is not None:
+            if child_columns is not None:  # None for a child whose values cannot be forbidden
                 columns.append(child_columns)
         return np.concatenate(columns, axis=1)
 
@@ -152,7 +153,7 @@ class CompositeCodec(ActionCodec):
         Raises:
             ActionMaskError: The masks do not have the space's structure.
         """
-        if self.info.keys:
+        if self.info.keys:  # a Dict; otherwise a Tuple
             if not isinstance(masks, Mapping) or set(masks) - set(self.info.keys):
                 raise self._bad_mask(f"a dict with keys of {list(self.info.keys)}", masks)
             return [masks.get(key) for key in self.info.keys]
@@ -167,9 +168,9 @@ class CompositeCodec(ActionCodec):
 
     def mask_taken(self, raw: Array) -> Array | None:
         columns = []
-        start = 0
-        for child, span in self.parts:
-            child_columns = child.mask_taken(raw[:, span])
+        start = 0  # the child's first mask column
+        for child, raw_columns in self.parts:
+            child_columns = child.mask_taken(raw[:, raw_columns])
             if child_columns is None:
                 return None
             columns.append(child_columns + start)
@@ -179,14 +180,15 @@ class CompositeCodec(ActionCodec):
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
         if shown is None or shown.kind != self.info.kind:
             return super().mask_places_in(shown, start)
-        own = dict(zip(_names(self.info), self.children, strict=True))
+        child_of = dict(zip(_names(self.info), self.children, strict=True))
+        # The masks in the observation may have another order, and may lack some children.
         places_of: dict[str | int, list[tuple[int, int]]] = {}
         for name, mask in zip(_names(shown), shown.children, strict=True):
-            if name in own:
-                places_of[name] = own[name].mask_places_in(mask, start)
+            if name in child_of:
+                places_of[name] = child_of[name].mask_places_in(mask, start)
             start += _count_values(mask)
         places: list[tuple[int, int]] = []
-        for name, child in own.items():
+        for name, child in child_of.items():
             # Without a mask, nothing is forbidden.
             places += places_of.get(name) or child.mask_places_in(shown=None)
         return places

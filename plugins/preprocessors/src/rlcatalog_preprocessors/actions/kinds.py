@@ -24,7 +24,8 @@ class _EntryByEntry(ActionCodec):
         """Raise an error unless all values of a batch are allowed (True in `inside`)."""
         if inside.all():
             return
-        row, *place = np.argwhere(~inside)[0].tolist()
+        first_wrong = np.argwhere(~inside)[0].tolist()
+        row, *place = first_wrong
         where = f"row {row}"
         if place:
             where += f", at {place}"
@@ -43,8 +44,8 @@ class DiscreteCodec(_EntryByEntry):
     whole = True
     lowered = lowering.LoweredDiscrete
 
-    def __init__(self, info: SpaceInfo, *others: Any) -> None:
-        super().__init__(info, *others)
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
         self.n = int(info.n or 0)
         self.input_width = self.n
         self.counts = (self.n,)
@@ -54,10 +55,10 @@ class DiscreteCodec(_EntryByEntry):
         self._is_raw = info.start == 0 and self._dtype == np.int64
 
     @classmethod
-    def of(cls, info: SpaceInfo, raw_kind: str, *others: Any) -> ActionCodec:
+    def of(cls, info: SpaceInfo, raw_kind: str, *args: Any) -> ActionCodec:
         if raw_kind == "onehot":
-            return OneHotCodec(info, raw_kind, *others)
-        return cls(info, raw_kind, *others)
+            return OneHotCodec(info, raw_kind, *args)
+        return cls(info, raw_kind, *args)
 
     def adapt(self, raw: Array) -> Any:
         values = raw[:, 0]
@@ -67,7 +68,7 @@ class DiscreteCodec(_EntryByEntry):
 
     def invert(self, action: Actions) -> Array:
         values = self._to_numbers(action)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # NaN and infinities differ from any integer below
             integers = values.astype(np.int64)
             raw: Array = integers - self.info.start
         inside = (integers == values) & (raw >= 0) & (raw < self.n)
@@ -94,8 +95,8 @@ class OneHotCodec(DiscreteCodec):
     clips = True
     lowered = lowering.LoweredOneHot
 
-    def __init__(self, info: SpaceInfo, *others: Any) -> None:
-        super().__init__(info, *others)
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
         self.width = self.n
         self.counts = None  # raw values are the vector's numbers, not choices
 
@@ -152,7 +153,8 @@ class _IntegersCodec(_EntryByEntry):
         try:
             with np.errstate(invalid="ignore"):
                 integers = values.astype(self.low.dtype)
-        except (OverflowError, ValueError):  # of Python numbers
+        except (OverflowError, ValueError):
+            # NumPy raises them for Python numbers, such as 2**70 or NaN in an object array.
             raise self._no_action(expected, "others") from None
         distances: Array = integers.astype(np.uint64) - self._first
         # Below the lowest value, the difference wraps around to a number above the span.
@@ -179,10 +181,10 @@ class MultiDiscreteCodec(_IntegersCodec):
     whole = True
     lowered = lowering.LoweredChoices
 
-    def __init__(self, info: SpaceInfo, *others: Any) -> None:
-        super().__init__(info, *others)
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
         low = np.asarray(info.start, info.dtype or "int64")
-        span = info.nvec.astype(np.uint64) - np.uint64(1)
+        span = info.nvec.astype(np.uint64) - np.uint64(1)  # from the lowest to the highest value
         self._set_range(low, span)
         self.choices = list(zip(self.paths, self.counts, strict=True))
         self.input_width = self.mask_width
@@ -216,8 +218,8 @@ class MultiBinaryCodec(_EntryByEntry):
     whole = True
     lowered = LoweredActions
 
-    def __init__(self, info: SpaceInfo, *others: Any) -> None:
-        super().__init__(info, *others)
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
         self.counts = (2,) * self.width
         self.choices = [(path, 2) for path in _paths(info)]
 
@@ -259,10 +261,11 @@ class BoxCodec(_EntryByEntry):
     clips = True
     lowered = lowering.LoweredBox
 
-    def __init__(self, info: SpaceInfo, *others: Any) -> None:
-        super().__init__(info, *others)
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
         self._dtype = np.dtype(info.dtype or "float32")
-        # A bounded distribution draws values within the bounds already.
+        # The config's rule for reaching the bounds; a bounded distribution draws values within them
+        # already.
         rule = "clip" if self.raw_kind == "bounded" else self.bounds
         self._is_scaled = is_scaled(info.low, info.high, rule)
         low = np.where(self._is_scaled, info.low, -1).astype(np.float64)
@@ -277,10 +280,10 @@ class BoxCodec(_EntryByEntry):
         self.highest = np.minimum(info.high, limits.max)
 
     @classmethod
-    def of(cls, info: SpaceInfo, *others: Any) -> ActionCodec:
+    def of(cls, info: SpaceInfo, *args: Any) -> ActionCodec:
         if info.is_integer_box:
-            return IntegerBoxCodec(info, *others)
-        return cls(info, *others)
+            return IntegerBoxCodec(info, *args)
+        return cls(info, *args)
 
     def adapt(self, raw: Array) -> Array:
         value = raw.reshape(len(raw), *self.lowest.shape)
@@ -291,7 +294,7 @@ class BoxCodec(_EntryByEntry):
 
     def invert(self, action: Actions) -> Array:
         values = self._to_numbers(action)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # infinities are outside the bounds
             value = values.astype(self._dtype, copy=False)
         inside = (value >= self.lowest) & (value <= self.highest)
         self._check_inside(
@@ -328,8 +331,8 @@ class IntegerBoxCodec(_IntegersCodec):
     clips = True
     lowered = lowering.LoweredIntegerBox
 
-    def __init__(self, info: SpaceInfo, *others: Any) -> None:
-        super().__init__(info, *others)
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
         span = info.high.astype(np.uint64) - info.low.astype(np.uint64)
         self._set_range(info.low, span)
         self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)

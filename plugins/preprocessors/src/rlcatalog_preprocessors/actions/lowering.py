@@ -52,17 +52,17 @@ class LoweredIntegers(LoweredActions):
     def leaf(self, raw: Tensor) -> Any:
         ops = self.ops
         low = self.codec.low
-        not_negative = ops.maximum(ops.as_type(ops.whole(raw), "int64"), 0)
-        counts = ops.rows(not_negative, low.shape)
+        rounded = ops.as_type(ops.whole(raw), "int64")
+        distances = ops.rows(ops.maximum(rounded, 0), low.shape)
         # Raw values are int64, and never exceed a span above int64.
         largest = np.uint64(np.iinfo(np.int64).max)
         span = np.minimum(self.codec.span.astype(np.uint64), largest).astype(np.int64)
-        counts = ops.minimum(counts, self.constant(span, counts))
+        distances = ops.minimum(distances, self.constant(span, distances))
         # Sums are modulo 2^64, as in the codec.
         first = low.astype(np.uint64).view(np.int64)
-        if first.any():
-            counts = counts + self.constant(first, counts)
-        return self.typed(counts)
+        if not first.any():
+            return self.typed(distances)
+        return self.typed(distances + self.constant(first, distances))
 
 
 class LoweredChoices(LoweredIntegers):
@@ -100,7 +100,7 @@ class LoweredBox(LoweredActions):
         value = ops.rows(raw, codec.lowest.shape)
         # The codec's NumPy code computes in float64 in these cases too.
         wide = "float32"
-        if codec.affine or dtype == "float64":
+        if codec.affine or dtype == "float64":  # affine: raw values are scaled to the bounds
             wide = "float64"
             value = ops.as_type(value, wide)
         if codec.affine:
@@ -123,7 +123,7 @@ class LoweredComposite(LoweredActions):
         self.parts: list[tuple[LoweredActions, slice]] = []
         start = 0
         for child in codec.children:
-            assert child.lowered is not None  # an export asks the children first
+            assert child.lowered is not None, "an export asks whether all children have it"
             stop = start + child.width
             self.parts.append((child.lowered(child, ops), slice(start, stop)))
             start = stop
