@@ -281,12 +281,14 @@ def _split(action: SpaceInfo, plain: Callable[..., Any], size: int) -> list[Fact
 
 
 def _raw_kind(dist: Callable[..., Any]) -> str:
+    """Return what a distribution's raw values are; see `ActionDistribution.raw_kind`."""
     cls, _ = unbind(dist)
     # A user's class need not say what its raw values are.
     return getattr(cls, "raw_kind", "values")
 
 
 def _has_exact_entropy(factor: Factor) -> bool:
+    """Return whether the entropy of a part's distribution has a closed form."""
     cls, _ = unbind(factor.dist)
     # A user's class need not say whether its entropy is exact.
     return bool(getattr(cls, "entropy_kind", "exact") == "exact")
@@ -308,9 +310,8 @@ def _draw_function(dist: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     cls, options = unbind(dist)
     # Our classes draw without building a distribution; a user's class may not.
     if hasattr(cls, "draw"):
-        if options:
-            return partial(cls.draw, **options)
-        return cls.draw  # type: ignore[no-any-return]
+        draw_of_class: Callable[..., Any] = cls.draw
+        return partial(draw_of_class, **options) if options else draw_of_class
 
     def draw(inputs: Tensor, model: ModelV2 | None) -> Any:
         return dist(inputs, model).sample()

@@ -60,6 +60,7 @@ def match_bernoulli(request: Request) -> Match:
 
 
 def _discrete_size(action: SpaceInfo, name: str) -> int:
+    """Return the number of values of a Discrete; `name` is the distribution's, for the message."""
     if action.n is None or action.kind != "discrete":
         raise UnsupportedSpaceError(
             f"{action.path}: {name} requires a Discrete space, found {action.describe()}."
