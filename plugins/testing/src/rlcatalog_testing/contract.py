@@ -18,6 +18,9 @@ from rlcatalog_testing.examples import Example, examples_of, named, quiet
 
 T = TypeVar("T")
 
+#: Data that a part's checks share: a key that names it → examples, a policy, …
+SharedData = dict[Any, Any]
+
 
 class NotApplicable(Exception):
     """A check does not apply to a part; the text gives the reason."""
@@ -33,6 +36,10 @@ def require(holds: bool, what: str) -> None:
     """
     if not holds:
         raise AssertionError(what)
+
+
+def _applies_to_every_part(_: Subject) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -62,23 +69,27 @@ class Check:
     run: Callable[..., None]
     each: Callable[[Subject], Iterable[Any]] | None = None
     every_framework: bool = True
-    where: Callable[[Subject], bool] = lambda subject: True
+    where: Callable[[Subject], bool] = _applies_to_every_part
     stops: bool = False
 
     def __call__(self, subject: Subject) -> None:
         """Check a part."""
-        trials = (subject,) if self.each is None else self.each(subject)
+        trials: Iterable[Any] = [subject]
+        if self.each is not None:
+            trials = self.each(subject)
         was_tried = False
-        idle = None
+        first_reason: NotApplicable | None = None
         for trial in trials:
+            # Not isinstance: a named tuple is a single argument.
             arguments = trial if type(trial) is tuple else (trial,)
             try:
                 self.run(*arguments)
                 was_tried = True
-            except NotApplicable as why:
-                idle = idle or why
-        if idle is not None and not was_tried:
-            raise idle
+            except NotApplicable as reason:
+                if first_reason is None:
+                    first_reason = reason
+        if first_reason is not None and not was_tried:
+            raise first_reason
 
 
 def check(
@@ -86,7 +97,7 @@ def check(
     hint: str,
     each: Callable[[Subject], Iterable[Any]] | None = None,
     every_framework: bool = True,
-    where: Callable[[Subject], bool] = lambda subject: True,
+    where: Callable[[Subject], bool] = _applies_to_every_part,
     stops: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
     """Decorator that turns a function into a check with the same name.
@@ -101,11 +112,31 @@ def check(
         ...         step = policy.act(observations_of(example, 3))
         ...         require(step.dist_inputs.shape == (3, ...), "...")
     """
-    return lambda run: Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
+
+    def make_check(run: Callable[..., None]) -> Check:
+        return Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
+
+    return make_check
 
 
-#: Data shared by the checks of the part that was built last.
-_LATEST: list[dict[Any, Any]] = []
+class _LatestPart:
+    """The shared data of the part whose policy was requested last.
+
+    Cases live as long as pytest runs. The policies that they have built need not, so the data of
+    the part before is cleared when the next part begins.
+    """
+
+    def __init__(self) -> None:
+        self._shared: SharedData = {}
+
+    def begin(self, shared: SharedData) -> None:
+        """Clear the previous part's data, unless the data is the same part's."""
+        if shared is not self._shared:
+            self._shared.clear()
+            self._shared = shared
+
+
+_LATEST_PART = _LatestPart()
 
 
 @dataclass(frozen=True)
@@ -125,7 +156,7 @@ class Subject:
     part: Part
     catalog: Catalog
     framework: str | None = None
-    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+    shared: SharedData = field(default_factory=dict, repr=False)
     notes: list[str] = field(default_factory=list, repr=False)
     faults: dict[str, str | None] = field(default_factory=dict, repr=False)
 
@@ -171,28 +202,32 @@ class Subject:
         classes of spaces.
         """
         first, *others = self.examples
-        unlike = [
-            e
-            for e in others
-            if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)
-        ]
-        return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
+        other_obs = []
+        other_action = []
+        for example in others:
+            if type(example.obs) is not type(first.obs):
+                other_obs.append(example)
+            elif type(example.action) is not type(first.action):
+                other_action.append(example)
+        unlike_first = [*other_obs, *other_action]
+        return [first, *unlike_first[:1]]
 
     def distinct(self, space: str) -> list[Example]:
         """Return one example per config and space (`"obs"` or `"action"`), with the part's name in
         the config.
         """
         examples: dict[str, Example] = {}
-        for example in self.examples:
-            example = named(self.part, example)
-            examples.setdefault(f"{getattr(example, space)!r} {dict(example.config)!r}", example)
+        for unnamed in self.examples:
+            example = named(self.part, unnamed)
+            its_space = example.obs if space == "obs" else example.action
+            examples.setdefault(f"{its_space!r} {dict(example.config)!r}", example)
         return list(examples.values())
 
     @property
     def frameworks(self) -> list[str]:
         """The installed frameworks for which the part has code."""
-        table = frameworks()
-        return [name for name in self.part.frameworks if name in table and table[name].is_installed]
+        known = frameworks()
+        return [name for name in self.part.frameworks if name in known and known[name].is_installed]
 
     def within(self, framework: str | None) -> Subject:
         """Return the same part in a different framework; both share the objects that have been
@@ -205,18 +240,18 @@ class Subject:
         layers.
         """
         yield {}
-        if "vf_share_layers" in self.catalog.config_keys(self.part) and not self._refuses(
-            vf_share_layers=False
-        ):
+        reads_key = "vf_share_layers" in self.catalog.config_keys(self.part)
+        if reads_key and not self._refuses_separate_layers():
             yield {"vf_share_layers": False}
 
-    def _refuses(self, **config: Any) -> bool:
-        """Return whether a plain module rejects a key, as instances and modules with a
-        `num_outputs` argument do.
+    def _refuses_separate_layers(self) -> bool:
+        """Return whether the part is a plain module that cannot be built twice, such as an instance
+        or a module with a `num_outputs` argument.
         """
+        if not self.part.is_plain:
+            return False
         try:
-            if getattr(self.part.declaration, "plain", False):
-                self.policy(self.examples[0], **config)
+            self.policy(self.examples[0], vf_share_layers=False)
         except ConfigError:
             return True
         return False
@@ -225,8 +260,9 @@ class Subject:
         """Return the catalog's choice for an example, with the example's own config or the given
         one.
         """
+        if config is None:
+            config = example.config
         with quiet():
-            config = example.config if config is None else config
             return self.catalog.resolve(example.obs, example.action, config, self.framework)
 
     def build(self, example: Example, **config: Any) -> Policy:
@@ -241,10 +277,6 @@ class Subject:
         """Return a policy for the example that several checks share; they must not change its
         config or shapes.
         """
-        if _LATEST and _LATEST[0] is not self.shared:
-            # Cases live as long as pytest runs, but the parts that they built do not.
-            _LATEST[0].clear()
-        _LATEST[:] = [self.shared]
-        return self.once(
-            (self.framework, str(example), str(config)), lambda: self.build(example, **config)
-        )
+        _LATEST_PART.begin(self.shared)
+        key = (self.framework, str(example), str(config))
+        return self.once(key, lambda: self.build(example, **config))
