@@ -7,15 +7,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from rlcatalog.actions import ActionCodec, action_codec, params_given
-from rlcatalog.frameworks import TensorOps, tensor_ops
+from rlcatalog.frameworks import Array, Tensor, TensorOps, TensorTree, tensor_ops
 from rlcatalog.observations import rows
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import Example
-from rlcatalog_testing.passes import Array, kit_of
+from rlcatalog_testing.passes import kit_of
 
 #: Maximum number of actions in a space that are tried one by one.
 MOST_ACTIONS = 64
@@ -38,13 +39,12 @@ class Trial:
     """
 
     def __init__(self, subject: Subject, example: Example) -> None:
-        self.subject, self.example = subject, example
+        self.subject = subject
+        self.example = example
         self.policy: Policy = subject.policy(example)
-        chosen = [node.part for node in self.policy.resolution.dists.walk()]
-        require(
-            subject.part in chosen,
-            f"{example}: {', '.join(c.name for c in chosen)} was chosen instead",
-        )
+        parts = [plan.part for plan in self.policy.resolution.dists.walk()]
+        names = ", ".join(part.name for part in parts)
+        require(subject.part in parts, f"{example}: {names} was chosen instead")
         self.size = self.policy.resolution.dists.size
         self.codec: ActionCodec = self.policy.action_codec
         self.ops: TensorOps = tensor_ops(self.policy.framework)
@@ -60,11 +60,11 @@ class Trial:
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
         """Return typical model outputs `[count, size]`."""
-        return (scale * np.random.default_rng(seed).normal(size=(count, self.size))).astype(
-            np.float32
-        )
+        rng = np.random.default_rng(seed)
+        inputs = scale * rng.normal(size=(count, self.size))
+        return inputs.astype(np.float32)
 
-    def dist(self, inputs: Any, mask: Array | None = None) -> Any:
+    def dist(self, inputs: Array | Tensor, mask: Array | None = None) -> Any:
         """Return the distribution for inputs `[B, size]` (array or tensor), after applying a mask
         `[B, m]`.
         """
@@ -73,20 +73,29 @@ class Trial:
             tensor = self.policy.dist_class.masked(tensor, self.ops.booleans(mask, tensor))
         return self.policy.dist_class(tensor, self.policy.model)
 
-    def flat(self, sample: Any) -> Any:
+    def flat(self, sample: TensorTree) -> Any:
         """Return a sample as a single tensor, which is how engines store it."""
         parts = parts_of(sample)
-        return sample if parts is None else self.ops.columns(parts)
+        if parts is None:
+            return sample
+        return self.ops.columns(parts)
 
-    def raw(self, sample: Any) -> Array:
+    def raw(self, sample: TensorTree) -> Array:
         """Return a sample as an array `[B, width]`."""
-        found = sample if isinstance(sample, np.ndarray) else self.array(self.flat(sample))
-        return found[:, None] if found.ndim == 1 else found.reshape(len(found), -1)
+        if isinstance(sample, np.ndarray):
+            values = sample
+        else:
+            values = self.array(self.flat(sample))
+        if values.ndim == 1:
+            return values[:, None]
+        return values.reshape(len(values), -1)
 
     def actions(self, raw: Array) -> Any:
         """Return stored raw actions `[B, width]` in the form that `logp` expects."""
         tensor = self.ops.tensor(np.ascontiguousarray(raw))
-        return tensor[:, 0] if self.codec.scalar else tensor
+        if self.codec.scalar:
+            return tensor[:, 0]
+        return tensor
 
     def logp(self, dist: Any, raw: Array) -> Array:
         """Return the log density of raw actions as a float64 array."""
@@ -98,7 +107,16 @@ class Trial:
 
     def stored(self, dist: Any, raw: Array) -> Any:
         """Return the distribution that engines rebuild from the inputs stored with raw actions."""
-        return self.policy.stored_dist(self.ops.tensor(self.params(dist, raw)), self.policy.model)
+        params = self.ops.tensor(self.params(dist, raw))
+        return self.policy.stored_dist(params, self.policy.model)
+
+    def masks_to_try(self, count: int) -> list[Array | None]:
+        """Return None, for no mask, and then random masks `[count, m]` if the actions can be
+        masked.
+        """
+        if not self.policy.masks.size:
+            return [None]
+        return [None, random_mask(self, count)]
 
     def pieces(self) -> Iterator[tuple[ActionCodec, slice]]:
         """Yield the codec for each leaf of the space, with its columns in raw actions."""
@@ -110,13 +128,15 @@ class Trial:
     @staticmethod
     def has_entropy(dist: Any) -> bool:
         """Return whether a distribution's entropy is exact rather than an estimate."""
-        return getattr(dist, "entropy_kind", "exact") == "exact"
+        return entropy_kind_of(dist) == "exact"
 
     def entropy(self, dist: Any) -> Any:
         """Return the entropy `[B]`, or its estimate if it has no closed form."""
-        return dist.entropy() if self.has_entropy(dist) else dist.entropy_estimate()
+        if self.has_entropy(dist):
+            return dist.entropy()
+        return dist.entropy_estimate()
 
-    def array(self, tensor: Any) -> Array:
+    def array(self, tensor: Tensor) -> Array:
         """Convert a tensor to an array."""
         return np.asarray(self.ops.array(tensor))
 
@@ -124,13 +144,16 @@ class Trial:
         """Return all raw actions `[n, width]` if there are only a few; None if there are many or
         they have floats.
         """
-        counts = [leaf.counts for leaf in self.codec.leaves]
-        if None in counts:
+        counts: list[int] = []
+        for leaf in self.codec.leaves:
+            if leaf.counts is None:
+                return None
+            counts += leaf.counts
+        # As floats, because the product of many counts is too large for an int64.
+        if np.prod(counts, dtype=float) > MOST_ACTIONS:
             return None
-        flat = [count for leaf_counts in counts for count in leaf_counts or ()]
-        if np.prod(flat, dtype=float) > MOST_ACTIONS:
-            return None
-        raw = np.array(list(np.ndindex(*flat)), np.int64).reshape(-1, self.codec.width)
+        combinations = np.array(list(np.ndindex(*counts)), np.int64)
+        raw = combinations.reshape(-1, self.codec.width)
         return raw[list(self.lie_inside(raw))]
 
     def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
@@ -145,9 +168,13 @@ class Trial:
         dist = self.dist(self.inputs(8))
         if not self.has_entropy(dist):
             return False
-        one, other = self.raw(dist.sample()), self.raw(dist.sample())
-        surely = not self.array(dist.entropy()).any() and not self.logp(dist, one).any()
-        return surely and np.array_equal(one, other)
+        first_sample = self.raw(dist.sample())
+        second_sample = self.raw(dist.sample())
+        if self.array(dist.entropy()).any():
+            return False
+        if self.logp(dist, first_sample).any():
+            return False
+        return np.array_equal(first_sample, second_sample)
 
 
 def trials(subject: Subject) -> list[Trial]:
@@ -161,10 +188,13 @@ def chance_trials(subject: Subject) -> list[Trial]:
     Raises:
         NotApplicable: All of the distribution's trials are deterministic.
     """
-    found = trials(subject)
-    if any(trial.is_point() for trial in found if trial.is_subject):
-        raise NotApplicable("a point mass: it has no randomness")
-    return found if len(found) < 2 else [found[0], found[-1]]
+    all_trials = trials(subject)
+    for trial in all_trials:
+        if trial.is_subject and trial.is_point():
+            raise NotApplicable("a point mass: it has no randomness")
+    if len(all_trials) < 2:
+        return all_trials
+    return [all_trials[0], all_trials[-1]]
 
 
 #: Checks for action distributions, trial by trial.
@@ -172,10 +202,18 @@ check_trials = partial(check, "action_dist", each=trials)
 check_chance_trials = partial(check, "action_dist", each=chance_trials)
 
 
-def contains(space: Any, action: Any) -> bool:
+def entropy_kind_of(dist: Any) -> str:
+    """Return whether a distribution's entropy is `"exact"` or an `"estimate"`."""
+    return getattr(dist, "entropy_kind", "exact")  # a class from elsewhere need not have it
+
+
+def contains(space: spaces.Space[Any], action: Any) -> bool:
     """Return whether an action, given as one row of a batch, is in a space."""
-    if hasattr(space, "low") and not isinstance(action, np.ndarray):
-        action = np.asarray(action)  # rank 0 is returned as a number
+    # One row of a batch for a Box of rank 0 is a number. Spaces of other packages may be like a
+    # Box, too.
+    is_like_box = hasattr(space, "low")
+    if is_like_box and not isinstance(action, np.ndarray):
+        action = np.asarray(action)
     return bool(space.contains(action))
 
 
@@ -185,9 +223,10 @@ def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
     """
     rng = np.random.default_rng(seed)
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
-    drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
-    columns = trial.codec.mask_taken(drawn)
-    if columns is None:  # only the codec knows which columns an action needs
+    actions = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())
+    columns = trial.codec.mask_taken(actions)
+    if columns is None:
+        # Only the codec knows which columns an action needs.
         return np.ones_like(mask)
-    np.put_along_axis(mask, columns, True, axis=1)
+    np.put_along_axis(mask, columns, values=True, axis=1)
     return mask
