@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlcatalog.frameworks import Array
 from rlcatalog_testing.contract import require
 from rlcatalog_testing.examples import observations_of
-from rlcatalog_testing.passes import Array, alike
+from rlcatalog_testing.passes import alike
 from rlcatalog_testing.trials import Trial, check_chance_trials, check_trials
 
 ROWS = 5
-#: Number of draws that a centre is compared with, and the number of standard errors by which it may
-#: be off.
-DRAWS, ERRORS = 2048, 6.0
+#: Number of draws that a centre is compared with.
+DRAWS = 2048
+#: Number of standard errors by which a centre may be off.
+ERRORS = 6.0
 #: Number of rows that are drawn again: enough to differ by chance, even if few actions are likely.
 MANY = 200
 
@@ -22,17 +24,24 @@ MANY = 200
 @check_trials(hint="do not use random numbers in deterministic_sample(), only in sample()")
 def deterministic_sample_is_no_draw(trial: Trial) -> None:
     """Without exploration, the action is the same each time."""
-    inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
+    copies = 8
+    inputs = np.repeat(trial.inputs(ROWS), copies, axis=0)
     dist = trial.dist(inputs)
-    first = trial.raw(dist.deterministic_sample())
-    for what, other in (("in a second call", dist), ("for equal inputs", trial.dist(inputs))):
-        alike(
-            trial.raw(other.deterministic_sample()),
-            first,
-            f"{trial}: deterministic_sample() {what}",
-        )
+    actions = trial.raw(dist.deterministic_sample())
     alike(
-        np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() for equal rows"
+        trial.raw(dist.deterministic_sample()),
+        actions,
+        f"{trial}: deterministic_sample() in a second call",
+    )
+    alike(
+        trial.raw(trial.dist(inputs).deterministic_sample()),
+        actions,
+        f"{trial}: deterministic_sample() for equal inputs",
+    )
+    alike(
+        np.repeat(actions[::copies], copies, axis=0),
+        actions,
+        f"{trial}: deterministic_sample() for equal rows",
     )
 
 
@@ -41,65 +50,85 @@ def deterministic_sample_is_no_draw(trial: Trial) -> None:
 )
 def deterministic_sample_is_likely(trial: Trial) -> None:
     """Without exploration, the action is likely; floats are the mode, the mean or the median."""
-    inputs, every = trial.inputs(ROWS), trial.every_action()
-    best = trial.raw(trial.dist(inputs).deterministic_sample())
-    if every is not None:
-        logp = trial.logp(trial.dist(inputs), best)
-        least = -np.log(len(every)) - 1e-3
-        unlikely = (
-            f"log probability {logp.min():.4g}: less likely than any of {len(every)} random samples"
-        )
-        require(bool((logp >= least).all()), f"{trial}: {unlikely}")
-        return
-    for row, own in zip(inputs, best, strict=True):
-        drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
-        what = _unlike(trial, row, drawn, own)
+    inputs = trial.inputs(ROWS)
+    greedy = trial.raw(trial.dist(inputs).deterministic_sample())
+    all_actions = trial.every_action()
+    if all_actions is not None:
+        logp = trial.logp(trial.dist(inputs), greedy)
+        # Of n actions, the most likely one has at least probability 1 / n.
+        lowest = -np.log(len(all_actions)) - 1e-3
         require(
-            what is None,
-            f"{trial}: {own} is unlike the samples, whose mean is {drawn.mean(axis=0)}: {what}",
+            bool((logp >= lowest).all()),
+            f"{trial}: log probability {logp.min():.4g}: less likely than any of"
+            f" {len(all_actions)} random samples",
+        )
+        return
+    for row, action in zip(inputs, greedy, strict=True):
+        samples = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
+        difference = _difference_from_samples(trial, row, samples, action)
+        require(
+            difference is None,
+            f"{trial}: {action} is unlike the samples, whose mean is {samples.mean(axis=0)}:"
+            f" {difference}",
         )
 
 
-def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
-    """Return an action's values that differ from the samples: floats far from their centre, or rare
-    choices.
+def _difference_from_samples(trial: Trial, row: Array, samples: Array, action: Array) -> str | None:
+    """Return in what an action differs from samples: floats far from their centre, or rare choices.
+
+    Args:
+        trial: The trial.
+        row: The distribution's inputs `[size]`.
+        samples: Samples for these inputs `[DRAWS, width]`.
+        action: The action `[width]`.
     """
-    same, ways = np.ones(len(drawn), bool), 1.0
+    has_its_choices = np.ones(len(samples), bool)
+    num_choices = 1.0
     for leaf, columns in trial.pieces():
-        piece, own = drawn[:, columns], best[columns]
+        samples_of_leaf = samples[:, columns]
+        value = action[columns]
         if leaf.raw_kind == "onehot":
-            same, ways = same & (piece.argmax(axis=1) == own.argmax()), ways * leaf.width
+            has_its_choices &= samples_of_leaf.argmax(axis=1) == value.argmax()
+            num_choices *= leaf.width
         elif leaf.counts is not None:
-            same, ways = (
-                same & (piece == own).all(axis=1),
-                ways * float(np.prod(leaf.counts, dtype=float)),
-            )
-        elif not (_is_mean_or_median(piece, own) or _is_mode(trial, row, drawn, best, columns)):
-            return f"{own} is not the mean or median of {leaf.info.path}, or a mode of logp"
-    return (
-        None if same.mean() >= 0.4 / ways else f"its choices have the frequency {same.mean():.4g}"
-    )
+            has_its_choices &= (samples_of_leaf == value).all(axis=1)
+            num_choices *= float(np.prod(leaf.counts, dtype=float))
+        elif not _is_mean_or_median(samples_of_leaf, value):
+            if not _is_mode(trial, row, samples, action, columns):
+                return f"{value} is not the mean or median of {leaf.info.path}, or a mode of logp"
+    frequency = has_its_choices.mean()
+    # The most likely of n choices has at least probability 1 / n; draws may show it less often.
+    if frequency >= 0.4 / num_choices:
+        return None
+    return f"its choices have the frequency {frequency:.4g}"
 
 
-def _is_mean_or_median(piece: Array, own: Array) -> bool:
+def _is_mean_or_median(samples: Array, value: Array) -> bool:
     """Return whether floats equal the mean or the median of the draws, within sampling error."""
-    slack = 1e-4 + ERRORS * piece.std(axis=0) / np.sqrt(len(piece))
-    margin = ERRORS / 2 / np.sqrt(len(piece))
-    low, high = np.quantile(piece, [0.5 - margin, 0.5 + margin], axis=0)
-    is_mean = (np.abs(own - piece.mean(axis=0)) <= slack).all()
-    return bool(is_mean or ((low - 1e-4 <= own) & (own <= high + 1e-4)).all())
+    root = np.sqrt(len(samples))
+    slack = 1e-4 + ERRORS * samples.std(axis=0) / root
+    if (np.abs(value - samples.mean(axis=0)) <= slack).all():
+        return True
+    # The standard error of a quantile near the median is 1 / (2 root).
+    margin = ERRORS / 2 / root
+    low, high = np.quantile(samples, [0.5 - margin, 0.5 + margin], axis=0)
+    is_median = (low - 1e-4 <= value) & (value <= high + 1e-4)
+    return bool(is_median.all())
 
 
-def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice) -> bool:
+def _is_mode(trial: Trial, row: Array, samples: Array, action: Array, columns: slice) -> bool:
     """Return whether no small step from an action, in the direction between two samples, makes it
     more likely.
     """
-    steps = np.zeros((64, len(best)))
-    steps[:, columns] = 0.1 * (drawn[:64, columns] - drawn[64:128, columns])
-    around = (best + np.concatenate([steps, -steps, steps[:1] * 0])).astype(np.float32)
+    steps = np.zeros((64, len(action)))
+    steps[:, columns] = 0.1 * (samples[:64, columns] - samples[64:128, columns])
+    no_step = np.zeros((1, len(action)))
+    around = (action + np.concatenate([steps, -steps, no_step])).astype(np.float32)
+    # A step may leave the distribution's support, where the density is 0.
     with np.errstate(all="ignore"):
         logp = trial.logp(trial.dist(np.tile(row, (len(around), 1))), around)
-    return bool(np.nanmax(logp) <= logp[-1] + 1e-3)
+    logp_of_action = logp[-1]
+    return bool(np.nanmax(logp) <= logp_of_action + 1e-3)
 
 
 @check_chance_trials(
@@ -115,23 +144,38 @@ def draws_follow_the_seed(trial: Trial) -> None:
         trial.kit.seed(seed)
         return trial.raw(dist.sample())
 
-    first, again, other = map(draw, (1, 1, 2))
+    actions = draw(seed=1)
+    actions_again = draw(seed=1)
+    actions_of_other_seed = draw(seed=2)
     require(
-        np.array_equal(first, again),
+        np.array_equal(actions, actions_again),
         f"{trial}: with the same seed, sample() draws different actions",
     )
     require(
-        not np.array_equal(first, other),
+        not np.array_equal(actions, actions_of_other_seed),
         f"{trial}: with a different seed, sample() draws the same actions",
     )
-    policy, observations = trial.policy, observations_of(trial.example, MANY)
-    encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
+    _check_random_state(trial)
+
+
+def _check_random_state(trial: Trial) -> None:
+    """Raise an error unless a policy's random state determines its actions, and each act changes
+    it.
+    """
+    policy = trial.policy
+    observations = observations_of(trial.example, MANY)
+    encoded = policy.preprocess(observations)
+    mask = policy.action_mask(observations)
     state = policy.random_state()
-    first = policy.act_encoded(encoded, mask=mask).raw_action
+    actions = policy.act_encoded(encoded, mask=mask).raw_action
     policy.set_random_state(state)
-    again, other = (policy.act_encoded(encoded, mask=mask).raw_action for _ in range(2))
-    same = "with its earlier random state, the policy"
-    require(np.array_equal(first, again), f"{trial}: {same} draws different actions")
+    actions_again = policy.act_encoded(encoded, mask=mask).raw_action
+    next_actions = policy.act_encoded(encoded, mask=mask).raw_action
     require(
-        not np.array_equal(first, other), f"{trial}: the policy draws the same actions every time"
+        np.array_equal(actions, actions_again),
+        f"{trial}: with its earlier random state, the policy draws different actions",
+    )
+    require(
+        not np.array_equal(actions, next_actions),
+        f"{trial}: the policy draws the same actions every time",
     )
