@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, NotServedError
+from rlcatalog.frameworks import Array
 from rlcatalog.internals import codec_class, stack
 from rlcatalog.observations import rows
 from rlcatalog.spaces import Simplex, SpaceInfo
@@ -20,7 +21,7 @@ from rlcatalog_policy import space_from_json, space_to_json
 from rlcatalog_testing.checks.codecs import DECLARE, ROWS
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import ACTIONS
-from rlcatalog_testing.passes import Array, alike
+from rlcatalog_testing.passes import alike
 from rlcatalog_testing.trials import contains
 
 #: Most values of one choice that are compared with each other.
@@ -59,29 +60,31 @@ class ActionTrial:
         """Return raw actions that a distribution may sample, including floats outside
         the bounds.
         """
-        rng, pieces = np.random.default_rng(0), []
+        rng = np.random.default_rng(0)
+        pieces: list[Array] = []
         for leaf in self.codec.leaves:
-            size = ROWS, leaf.width
-            pieces.append(
-                rng.normal(0, 2, size)
-                if leaf.counts is None
-                else rng.integers(0, leaf.counts, size)
-            )
+            shape = (ROWS, leaf.width)
+            if leaf.counts is None:
+                pieces.append(rng.normal(0, 2, shape))
+            else:
+                pieces.append(rng.integers(0, leaf.counts, shape))
         return np.concatenate(pieces, axis=1).astype(np.float32)
 
     def varied_raws(self) -> Array:
         """Return raw actions that differ from the first one in a single value, for each of its
         values or up to `_VALUES` of them.
         """
-        first = self.raws()[:1]
-        found = [first]
-        columns = [(leaf, position) for leaf in self.codec.leaves for position in range(leaf.width)]
-        for column, (leaf, position) in enumerate(columns):
-            for value in _values_of(leaf, position):
-                row = first.copy()
-                row[0, column] = value
-                found.append(row)
-        return np.concatenate(found)
+        first_row = self.raws()[:1]
+        actions = [first_row]
+        start = 0
+        for leaf in self.codec.leaves:
+            for position in range(leaf.width):
+                for value in _values_of(leaf, position):
+                    row = first_row.copy()
+                    row[0, start + position] = value
+                    actions.append(row)
+            start += leaf.width
+        return np.concatenate(actions)
 
 
 def _values_of(leaf: ActionCodec, position: int) -> Array:
@@ -89,10 +92,12 @@ def _values_of(leaf: ActionCodec, position: int) -> Array:
     if leaf.counts is not None:
         count = leaf.counts[position]
         return np.unique(np.linspace(0, count - 1, min(count, _VALUES)).astype(np.int64))
-    low, high = (float(limit[position]) for limit in leaf.limits)
-    if not np.isfinite([low, high]).all():
-        low, high = -1.0, 1.0
-    return np.linspace(low, high, 5)
+    lows, highs = leaf.limits
+    low = float(lows[position])
+    high = float(highs[position])
+    if np.isfinite([low, high]).all():
+        return np.linspace(low, high, 5)
+    return np.linspace(-1.0, 1.0, 5)
 
 
 def action_trials(subject: Subject) -> Iterator[ActionTrial]:
@@ -102,18 +107,29 @@ def action_trials(subject: Subject) -> Iterator[ActionTrial]:
         AssertionError: The codec supports no action space from its examples or, without examples,
             no standard one.
     """
-    declared = subject.part.declaration.examples
-    given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
-    if declared:
-        given = [example.action for example in subject.part.import_target(declared)()]
-    infos = {
-        repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()
-    }
-    taken = [
-        info.space for info in infos.values() if codec_class(info) is subject.part.load("numpy")
-    ]
-    require(bool(taken), f"it does not support any standard action space; {DECLARE}")
-    return (ActionTrial(space, bounds) for space in taken for bounds in ("clip", "affine"))
+    codec_under_test = subject.part.load("numpy")
+    its_spaces: dict[str, spaces.Space[Any]] = {}
+    for space in _action_spaces(subject):
+        for info in SpaceInfo.read(space, "action").walk():
+            if codec_class(info) is codec_under_test:
+                its_spaces[repr(info.space)] = info.space
+    require(bool(its_spaces), f"it does not support any standard action space; {DECLARE}")
+    return _trials_for(its_spaces.values())
+
+
+def _action_spaces(subject: Subject) -> list[spaces.Space[Any]]:
+    """Return the action spaces of the declared examples, or standard ones."""
+    path = subject.part.declaration.examples
+    if not path:
+        return [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
+    list_examples = subject.part.import_target(path)
+    return [example.action for example in list_examples()]
+
+
+def _trials_for(action_spaces: Iterable[spaces.Space[Any]]) -> Iterator[ActionTrial]:
+    for space in action_spaces:
+        for bounds in ("clip", "affine"):
+            yield ActionTrial(space, bounds)
 
 
 #: Checks for action codecs, each with actions from its space.
@@ -130,44 +146,53 @@ def actions_are_inverted(trial: ActionTrial) -> None:
         raw = codec.invert(stack(codec.info, trial.actions))
     except NotServedError:
         return
+    expected_shape = (ROWS, codec.width)
     require(
-        raw.shape == (ROWS, codec.width),
-        f"{trial}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}",
+        raw.shape == expected_shape,
+        f"{trial}: invert() returned {raw.shape}, expected {expected_shape}",
     )
-    before = raw.copy()
+    raw_before = raw.copy()
     adapted = codec.adapt(raw)
-    require(np.array_equal(raw, before), f"{trial}: adapt() modifies its raw actions")
+    require(np.array_equal(raw, raw_before), f"{trial}: adapt() modifies its raw actions")
     alike(codec.invert(adapted), raw, f"{trial}: invert(adapt(raw))")
-    for one, expected in zip(rows(codec.info, adapted), trial.actions, strict=True):
+    for action, expected in zip(rows(codec.info, adapted), trial.actions, strict=True):
         require(
-            _equal(one, expected), f"{trial}: adapt(invert(action)) is {one}, expected {expected}"
+            _are_close(action, expected),
+            f"{trial}: adapt(invert(action)) is {action}, expected {expected}",
         )
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, tuple | list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    with suppress(TypeError, ValueError):  # not numbers
-        return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
-    return bool(np.array_equal(one, other))
+def _are_close(action: Any, other: Any) -> bool:
+    """Return whether two actions have the same structure, and equal values up to rounding."""
+    if isinstance(action, Mapping):
+        if action.keys() != other.keys():
+            return False
+        return all(_are_close(action[key], other[key]) for key in action)
+    if isinstance(action, tuple | list):
+        return len(action) == len(other) and all(map(_are_close, action, other))
+    try:
+        return bool(np.allclose(action, other, rtol=1e-4, atol=1e-5))
+    except (TypeError, ValueError):
+        # Values other than numbers have no distance.
+        return bool(np.array_equal(action, other))
 
 
 @check_action_codecs(hint="cut raw values off at the bounds, and cast them to the space's dtype")
 def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
     """Every raw action becomes an action in the space, including floats far outside its bounds."""
-    codec, raws = trial.codec, [trial.raws()]
-    floats = [leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves]
-    if any(floats):
-        raws.append(trial.any_raws())
-    if codec.counts is None and all(floats):
-        raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
-    for raw in raws:
-        for one in rows(codec.info, codec.adapt(raw)):
+    codec = trial.codec
+    batches = [trial.raws()]
+    are_floats = [leaf.counts is None and leaf.info.kind == "box" for leaf in codec.leaves]
+    if any(are_floats):
+        batches.append(trial.any_raws())
+    if codec.counts is None and all(are_floats):
+        for value in (-1e6, -1, 0, 1, 1e6):
+            batches.append(np.full((1, codec.width), value, np.float32))
+    for raw in batches:
+        for action in rows(codec.info, codec.adapt(raw)):
             require(
-                contains(codec.info.space, one),
-                f"{trial}: adapt() returned {one!r}, not an action in it",
+                contains(codec.info.space, action),
+                f"{trial}: adapt() returned {action!r}, not an action in it",
             )
 
 
@@ -178,18 +203,21 @@ def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
     """The declared widths match the arrays, and the declared value counts match the
     allowed values.
     """
-    codec, raw = trial.codec, trial.raws()
+    codec = trial.codec
+    raw = trial.raws()
     inputs = codec.inputs(raw)
+
+    def check_size(what: str, size: object, expected: object) -> None:
+        require(size == expected, f"{trial}: {what} has {size}, expected {expected}")
+
+    check_size("inputs()", inputs.shape, (ROWS, codec.input_width))
+    check_size("inputs()", inputs.dtype, np.dtype(np.float32))
     low, high = codec.limits
-    for what, found, expected in (
-        ("inputs()", inputs.shape, (ROWS, codec.input_width)),
-        ("inputs()", inputs.dtype, np.dtype(np.float32)),
-        ("limits", (low.shape, high.shape), ((codec.width,),) * 2),
-        ("counts", len(codec.counts) if codec.counts is not None else codec.width, codec.width),
-        ("mask_places", len(codec.mask_places), codec.mask_width),
-        ("leaves", sum(leaf.width for leaf in codec.leaves), codec.width),
-    ):
-        require(found == expected, f"{trial}: {what} has {found}, expected {expected}")
+    check_size("limits", (low.shape, high.shape), ((codec.width,), (codec.width,)))
+    if codec.counts is not None:
+        check_size("counts", len(codec.counts), codec.width)
+    check_size("mask_places", len(codec.mask_places), codec.mask_width)
+    check_size("leaves", sum(leaf.width for leaf in codec.leaves), codec.width)
     codec.check_raw(raw)
 
 
@@ -200,8 +228,12 @@ def models_can_tell_actions_apart(trial: ActionTrial) -> None:
     for raw in (trial.raws(), trial.varied_raws()):
         inputs = trial.codec.inputs(raw)
         require(bool(np.isfinite(inputs).all()), f"{trial}: inputs() are not finite")
-        given, shown = (len(np.unique(array, axis=0)) for array in (raw, inputs))
-        require(given == shown, f"{trial}: {given} different actions become {shown} model inputs")
+        num_actions = len(np.unique(raw, axis=0))
+        num_inputs = len(np.unique(inputs, axis=0))
+        require(
+            num_actions == num_inputs,
+            f"{trial}: {num_actions} different actions become {num_inputs} model inputs",
+        )
 
 
 @check_action_codecs(
@@ -210,10 +242,11 @@ def models_can_tell_actions_apart(trial: ActionTrial) -> None:
 def the_space_is_written_down(trial: ActionTrial) -> None:
     """The space's plain data, used in saved policies, can be converted back to an equal space."""
     space = trial.codec.info.space
-    if (data := space_to_json(space)) is None:
+    data = space_to_json(space)
+    if data is None:
         raise NotApplicable("space_to_json returns None: the space must be passed to load()")
-    again = space_from_json(json.loads(json.dumps(data)))
-    require(again == space, f"{space}: its plain data was read back as {again}")
+    restored = space_from_json(json.loads(json.dumps(data)))
+    require(restored == space, f"{space}: its plain data was read back as {restored}")
 
 
 @check_action_codecs(
@@ -226,26 +259,20 @@ def masks_become_columns(trial: ActionTrial) -> None:
 
     If the codec defines columns, each action has one column per choice.
     """
-    codec, width = trial.codec, trial.codec.mask_width
+    codec = trial.codec
+    width = codec.mask_width
     if not width:
         raise NotApplicable("no part of its actions can be masked")
-    columns = np.random.default_rng(0).random((ROWS, width)) < 0.5
-    for mask, expected in (
-        (columns, columns),
-        (columns.astype(np.int8), columns),
-        (None, np.ones_like(columns)),
-    ):
-        found = codec.mask_columns(mask, ROWS)
-        same = found is not None and np.array_equal(found, expected)
-        require(same, f"{trial}: a mask given as columns became {found}")
-    taken, counts = codec.mask_taken(trial.raws()), [count for _, count in codec.choices]
-    if taken is not None:
-        owners = np.repeat(np.arange(len(counts)), counts)
-        fits = taken.shape == (ROWS, len(counts)) and bool(((taken >= 0) & (taken < width)).all())
-        fits = fits and bool((np.sort(owners[taken], axis=1) == np.arange(len(counts))).all())
-        what = f"found {taken[:1].tolist()} for one action"
-        require(fits, f"{trial}: mask_taken() must name one column for each choice, {what}")
-    for wrong in (np.ones((ROWS, width + 1), bool), np.ones((ROWS + 1, width), bool), "mask"):
+    mask = np.random.default_rng(0).random((ROWS, width)) < 0.5
+    _check_columns(trial, mask, mask)
+    _check_columns(trial, mask.astype(np.int8), mask)
+    _check_columns(trial, mask=None, expected=np.ones_like(mask))
+    columns = codec.mask_taken(trial.raws())
+    if columns is not None:
+        _check_columns_of_actions(trial, columns)
+    too_wide = np.ones((ROWS, width + 1), bool)
+    too_long = np.ones((ROWS + 1, width), bool)
+    for wrong in (too_wide, too_long, "mask"):
         try:
             codec.mask_columns(wrong, ROWS)  # type: ignore[arg-type]
         except ActionMaskError as error:
@@ -254,7 +281,36 @@ def masks_become_columns(trial: ActionTrial) -> None:
                 f"{trial}: the error for a mask does not name the path: {error}",
             )
         else:
-            require(False, f"{trial}: a mask with the wrong shape was accepted: {np.shape(wrong)}")
+            raise AssertionError(
+                f"{trial}: a mask with the wrong shape was accepted: {np.shape(wrong)}"
+            )
+
+
+def _check_columns(trial: ActionTrial, mask: Array | None, expected: Array) -> None:
+    """Raise an error unless a mask becomes the expected columns."""
+    columns = trial.codec.mask_columns(mask, ROWS)
+    is_expected = columns is not None and np.array_equal(columns, expected)
+    require(is_expected, f"{trial}: a mask given as columns became {columns}")
+
+
+def _check_columns_of_actions(trial: ActionTrial, columns: Array) -> None:
+    """Raise an error unless the columns that actions need `[B, choices]` contain one of each
+    choice.
+    """
+    counts = [count for _, count in trial.codec.choices]
+    choices = np.arange(len(counts))
+    has_shape = columns.shape == (ROWS, len(counts))
+    is_in_mask = bool(((columns >= 0) & (columns < trial.codec.mask_width)).all())
+    is_one_of_each = False
+    if has_shape and is_in_mask:
+        choice_of_column = np.repeat(choices, counts)
+        choices_of_actions = np.sort(choice_of_column[columns], axis=1)
+        is_one_of_each = bool((choices_of_actions == choices).all())
+    require(
+        is_one_of_each,
+        f"{trial}: mask_taken() must name one column for each choice, found"
+        f" {columns[:1].tolist()} for one action",
+    )
 
 
 @check_action_codecs(
@@ -262,17 +318,24 @@ def masks_become_columns(trial: ActionTrial) -> None:
 )
 def nested_actions_are_those_alone(trial: ActionTrial) -> None:
     """Inside a Tuple or Dict, the codec adapts and shows its slice just as it would on its own."""
-    codec, space, raw = trial.codec, trial.codec.info.space, trial.raws()
-    both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
+    codec = trial.codec
+    space = codec.info.space
+    raw = trial.raws()
+    expected_actions = list(rows(codec.info, codec.adapt(raw)))
+    # The first column is the choice of a Discrete beside the codec's space.
+    raw_of_both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
     for outer in (
         spaces.Tuple([spaces.Discrete(2), space]),
         spaces.Dict({"a": spaces.Discrete(2), "b": space}),
     ):
         whole = action_codec(SpaceInfo.read(outer, "action"), codec.bounds)
         require(whole.width == 1 + codec.width, f"{outer}: {whole.width} raw values")
-        adapted = whole.info.split(whole.adapt(both))[1]
-        for one, expected in zip(
-            rows(codec.info, adapted), rows(codec.info, codec.adapt(raw)), strict=True
-        ):
-            require(_equal(one, expected), f"{outer}: its part is {one}, but {expected} on its own")
-        alike(whole.inputs(both)[:, 2:], codec.inputs(raw), f"{outer}: model inputs")
+        _, part = whole.info.split(whole.adapt(raw_of_both))
+        for action, expected in zip(rows(codec.info, part), expected_actions, strict=True):
+            require(
+                _are_close(action, expected),
+                f"{outer}: its part is {action}, but {expected} on its own",
+            )
+        width_of_discrete = 2  # a one-hot
+        inputs = whole.inputs(raw_of_both)[:, width_of_discrete:]
+        alike(inputs, codec.inputs(raw), f"{outer}: model inputs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,12 +12,13 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from rlcatalog.errors import CatalogError, ObservationError
+from rlcatalog.frameworks import Array
 from rlcatalog.internals import check_bounds, is_unchanged
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Request
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import quiet
-from rlcatalog_testing.passes import Array, alike
+from rlcatalog_testing.passes import alike
 
 ROWS = 5
 #: Number of further observations, some of which differ wherever the space allows it.
@@ -48,9 +48,13 @@ class CodecTrial:
         observations: Observations.
     """
 
-    def __init__(self, subject: Subject, space: Any, options: Mapping[str, Any]) -> None:
-        self.subject, self.options, self.space = subject, options, space
-        self.codec = _preprocessor(subject, space, options)
+    def __init__(
+        self, subject: Subject, space: spaces.Space[Any], options: Mapping[str, Any]
+    ) -> None:
+        self.subject = subject
+        self.options = options
+        self.space = space
+        self.codec = _watched_preprocessor(subject, space, options)
         space.seed(0)
         self.observations: list[Any] = [space.sample() for _ in range(ROWS)]
 
@@ -66,7 +70,8 @@ class CodecTrial:
         """Return the encoded observations `[B, size]`, either of the trial's or of the given
         observations.
         """
-        observations = self.observations if observations is None else observations
+        if observations is None:
+            observations = self.observations
         return self.codec.transform_batch(observations).reshape(len(observations), -1)
 
 
@@ -76,38 +81,43 @@ def codec_trials(subject: Subject) -> Iterator[CodecTrial]:
     Raises:
         AssertionError: The codec does not support any of the example spaces.
     """
-    seen = set()
+    keys = set()
     for example in subject.examples:
         options = subject.catalog.parse_config(example.config)
-        for codec in _preprocessor(subject, example.obs, options).codecs():
+        for codec in _watched_preprocessor(subject, example.obs, options).codecs():
             key = f"{codec.info.space!r} {dict(example.config)!r}"
-            if key not in seen and _takes(subject, codec, options):
-                seen.add(key)
+            if key not in keys and _is_under_test(subject, codec, options):
+                keys.add(key)
                 yield CodecTrial(subject, codec.info.space, options)
-    require(bool(seen), f"it does not support any space in its examples; {DECLARE}")
+    require(bool(keys), f"it does not support any space in its examples; {DECLARE}")
 
 
 #: Checks for preprocessors, space by space.
 check_codecs = partial(check, "preprocessor", each=codec_trials)
 
 
-def _preprocessor(subject: Subject, space: Any, options: Mapping[str, Any]) -> Preprocessor:
+def _watched_preprocessor(
+    subject: Subject, space: spaces.Space[Any], options: Mapping[str, Any]
+) -> Preprocessor:
+    """Return the preprocessor for a space, which checks what each of its codecs writes."""
     with quiet():
-        made = subject.catalog.preprocessor_for(space, options, check="always")
-    for codec in made.codecs():
-        # Listed ones are not, because this kit holds them to their contract.
+        preprocessor = subject.catalog.preprocessor_for(space, options, check="always")
+    for codec in preprocessor.codecs():
+        # A codec of a listed package is not watched by itself: this kit holds it to its contract.
         codec.is_watched = True
-    return made
+    return preprocessor
 
 
-def _takes(subject: Subject, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
+def _is_under_test(subject: Subject, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     """Return whether a codec is the one under test, for a space that its declaration accepts."""
-    declaration: Any = subject.part.declaration
-    says = declaration.match is not None or declaration.kinds
-    return codec.part is subject.part and (
-        not says
-        or getattr(declaration.judge(Request(codec.info, config=options)), "rank", None) is not None
-    )
+    if codec.part is not subject.part:
+        return False
+    declaration = subject.part.declaration
+    if declaration.match is None and not declaration.kinds:
+        return True  # it is chosen by name, for any space
+    answer = declaration.judge(Request(codec.info, config=options))
+    # The author's match function may return anything; answers_every_request reports it.
+    return getattr(answer, "rank", None) is not None
 
 
 @check_codecs(
@@ -117,26 +127,23 @@ def single_is_batch(trial: CodecTrial) -> None:
     """An observation has the same float32 encoding on its own, in a list and in a vector
     environment's batch.
     """
-    codec, observations = trial.codec, trial.observations
-    single = np.stack([codec.transform(obs) for obs in observations])
+    codec = trial.codec
+    observations = trial.observations
+    singles = np.stack([codec.transform(obs) for obs in observations])
     dtype = codec.observation_space.dtype
     require(
-        single.dtype in (np.float32, dtype),
-        f"{trial}: it is encoded as {single.dtype}, not {dtype}",
+        singles.dtype in (np.float32, dtype),
+        f"{trial}: it is encoded as {singles.dtype}, not {dtype}",
     )
     for name, batch in (("a list", observations), ("a batch", trial.batch())):
-        alike(
-            codec.transform_batch(batch),
-            single,
-            f"{trial}: {name}, compared with each on its own",
-            1e-6,
-        )
-    written = np.full(codec.size, np.nan, np.float32)
-    codec.write(observations[0], written, 0)
-    alike(written, single[0].ravel(), f"{trial}: write(), compared with transform()", 1e-6)
-    none = codec.transform_batch([])
+        encoded = codec.transform_batch(batch)
+        alike(encoded, singles, f"{trial}: {name}, compared with each on its own", 1e-6)
+    out = np.full(codec.size, np.nan, np.float32)
+    codec.write(observations[0], out, 0)
+    alike(out, singles[0].ravel(), f"{trial}: write(), compared with transform()", 1e-6)
+    empty = codec.transform_batch([])
     require(
-        none.shape == (0, *codec.shape), f"{trial}: for an empty batch, it returns {none.shape}"
+        empty.shape == (0, *codec.shape), f"{trial}: for an empty batch, it returns {empty.shape}"
     )
 
 
@@ -146,32 +153,44 @@ def single_is_batch(trial: CodecTrial) -> None:
 )
 def nested_is_alone(trial: CodecTrial) -> None:
     """Inside a Dict or Tuple, the codec encodes into its slice just as it would on its own."""
-    subject, vector, tried = trial.subject, spaces.Box(-1, 1, (2,), np.float32), False
+    vector = spaces.Box(-1, 1, (2,), np.float32)
     pairs = [(vector.sample(), obs) for obs in trial.observations]
-    for outer, batch in (
-        (spaces.Tuple([vector, trial.space]), pairs),
-        (
-            spaces.Dict({"a": vector, "b": trial.space}),
-            [{"a": one, "b": obs} for one, obs in pairs],
-        ),
-    ):
-        try:
-            whole = _preprocessor(subject, outer, {**trial.options, "custom_preprocessor": None})
-        except CatalogError:
-            continue
-        if [child.part for child in whole.children][1:] == [subject.part]:
-            tried = True
-            found = whole.transform_batch(batch).reshape(ROWS, -1)[
-                :, whole.size - trial.codec.size :
-            ]
-            alike(
-                found,
-                trial.encoded(),
-                f"{outer}: its slice, compared with its encoding on its own",
-                1e-6,
-            )
-    if not tried:
+    dicts = [{"a": sample, "b": obs} for sample, obs in pairs]
+    is_chosen_for_tuple = _check_inside(trial, spaces.Tuple([vector, trial.space]), pairs)
+    is_chosen_for_dict = _check_inside(trial, spaces.Dict({"a": vector, "b": trial.space}), dicts)
+    if not is_chosen_for_tuple and not is_chosen_for_dict:
         raise NotApplicable("it is chosen only for whole observations")
+
+
+def _check_inside(trial: CodecTrial, outer: spaces.Space[Any], observations: list[Any]) -> bool:
+    """Raise an error unless the codec encodes its slice of a space's observations as it encodes
+    the trial's observations.
+
+    Args:
+        trial: The codec.
+        outer: The space: a vector, and then the trial's space.
+        observations: Observations of this space, which contain the trial's.
+
+    Returns:
+        Whether the catalog chooses the codec for the second part.
+    """
+    options = {**trial.options, "custom_preprocessor": None}
+    try:
+        whole = _watched_preprocessor(trial.subject, outer, options)
+    except CatalogError:
+        return False
+    parts = [child.part for child in whole.children]
+    if parts[1:] != [trial.subject.part]:
+        return False
+    encoded = whole.transform_batch(observations).reshape(ROWS, -1)
+    start = whole.size - trial.codec.size
+    alike(
+        encoded[:, start:],
+        trial.encoded(),
+        f"{outer}: its slice, compared with its encoding on its own",
+        1e-6,
+    )
+    return True
 
 
 @check_codecs(
@@ -180,21 +199,21 @@ def nested_is_alone(trial: CodecTrial) -> None:
 )
 def writes_only_its_slice(trial: CodecTrial) -> None:
     """Writers leave the values before and after their slice unchanged."""
-    start, stop, encoded = CANARIES, CANARIES + trial.codec.size, trial.encoded()
-    out = np.full((ROWS, stop + CANARIES), 1e30, np.float32)
+    start = CANARIES
+    stop = CANARIES + trial.codec.size
+    encoded = trial.encoded()
+    canary = np.float32(1e30)
+    out = np.full((ROWS, stop + CANARIES), canary, np.float32)
     out[:, start:stop] = 0
-    one = out[0].copy()
+    single_out = out[0].copy()
     trial.codec.batch_writer(start)(trial.batch(), out)
-    trial.codec.writer(start)(trial.observations[0], one)
-    for name, found in (("batch_writer", out), ("writer", one[None])):
-        outside = np.delete(found, slice(start, stop), axis=1)
-        require(
-            bool((outside == np.float32(1e30)).all()),
-            f"{trial}: its {name} writes outside its slice",
-        )
+    trial.codec.writer(start)(trial.observations[0], single_out)
+    for name, rows in (("batch_writer", out), ("writer", single_out[None])):
+        outside = np.delete(rows, slice(start, stop), axis=1)
+        require(bool((outside == canary).all()), f"{trial}: its {name} writes outside its slice")
         alike(
-            found[:, start:stop],
-            encoded[: len(found)],
+            rows[:, start:stop],
+            encoded[: len(rows)],
             f"{trial}: the slice that its {name} writes",
             1e-6,
         )
@@ -203,9 +222,12 @@ def writes_only_its_slice(trial: CodecTrial) -> None:
 @check_codecs(hint="let bounds() return the lowest and highest values that the writers write")
 def encodes_within_its_bounds(trial: CodecTrial) -> None:
     """Encoded values lie within the declared bounds, even for the space's extreme values."""
-    codec, observations = trial.codec, list(trial.observations)
-    for edge in (codec.info.low, codec.info.high) if codec.info.kind == "box" else ():
-        observations += [edge.copy()] if edge is not None and np.isfinite(edge).all() else []
+    codec = trial.codec
+    observations = list(trial.observations)
+    if codec.info.kind == "box":
+        for extreme in (codec.info.low, codec.info.high):
+            if extreme is not None and np.isfinite(extreme).all():
+                observations.append(extreme.copy())
     check_bounds(codec, trial.encoded(observations))
     require(
         codec.observation_space.shape == codec.shape,
@@ -220,22 +242,30 @@ def tells_observations_apart(trial: CodecTrial) -> None:
     """Different observations have different encodings, and so have different values
     of each part.
     """
-    codec, info = trial.codec, trial.codec.info
-    drawn = [*trial.observations, *(trial.space.sample() for _ in range(MANY))]
-    encoded = trial.encoded(drawn)
-    parts: list[tuple[str, Sequence[Any], Array]] = [(info.path, drawn, encoded)]
-    if info.is_composite and len(info.children) == len(codec.children):
-        pieces = zip(*map(info.split, drawn), strict=True)
-        for child, piece in zip(info.children, pieces, strict=True):
-            leaves = [leaf for leaf in codec.leaves() if leaf.path.startswith(child.path)]
-            columns = [column for leaf in leaves for column in range(leaf.start, leaf.stop)]
-            parts.append((child.path, piece, encoded[:, columns]))
-    for path, values, rows in parts:
-        varies = not all(is_unchanged(value, values[0]) for value in values)
-        same = bool((rows == rows[0]).all())
-        require(
-            not (varies and same), f"{trial}: different values of {path} have the same encoding"
-        )
+    codec = trial.codec
+    info = codec.info
+    observations = list(trial.observations)
+    for _ in range(MANY):
+        observations.append(trial.space.sample())
+    encoded = trial.encoded(observations)
+    _check_that_encodings_differ(observations, encoded, f"{trial}: different values of {info.path}")
+    if not info.is_composite or len(info.children) != len(codec.children):
+        return  # one codec encodes it as a whole
+    values_by_child = zip(*map(info.split, observations), strict=True)
+    for child, values in zip(info.children, values_by_child, strict=True):
+        columns: list[int] = []
+        for leaf in codec.leaves():
+            if leaf.path.startswith(child.path):
+                columns += range(leaf.start, leaf.stop)
+        what = f"{trial}: different values of {child.path}"
+        _check_that_encodings_differ(values, encoded[:, columns], what)
+
+
+def _check_that_encodings_differ(values: Sequence[Any], encodings: Array, what: str) -> None:
+    """Raise an error if values differ, but all have the same encoding."""
+    are_equal = all(is_unchanged(value, values[0]) for value in values)
+    have_equal_encodings = bool((encodings == encodings[0]).all())
+    require(are_equal or not have_equal_encodings, f"{what} have the same encoding")
 
 
 @check_codecs(
@@ -245,24 +275,28 @@ def refuses_what_does_not_fit(trial: CodecTrial) -> None:
     """An observation outside the space raises an ObservationError with the path, on its own and in
     a batch.
     """
-    codec, space = trial.codec, trial.space
-    for wrong in _wrong(space):
-        for how, given in (
-            ("transform", wrong),
-            ("transform_batch", [trial.observations[0], wrong]),
+    codec = trial.codec
+    space = trial.space
+    for value in _values_outside(space):
+        batch = [trial.observations[0], value]
+        for method, encode, argument in (
+            ("transform", codec.transform, value),
+            ("transform_batch", codec.transform_batch, batch),
         ):
             try:
-                getattr(codec, how)(given)
+                encode(argument)
             except ObservationError as error:
                 require(
                     codec.info.path in str(error),
-                    f"{space}: {how} of {wrong!r}: no path in: {error}",
+                    f"{space}: {method} of {value!r}: no path in: {error}",
                 )
             else:
-                require(False, f"{space}: {how} accepted {wrong!r}, which is not in the space")
+                raise AssertionError(
+                    f"{space}: {method} accepted {value!r}, which is not in the space"
+                )
 
 
-def _wrong(space: Any) -> Iterator[Any]:
+def _values_outside(space: spaces.Space[Any]) -> Iterator[Any]:
     """Yield values that are outside a space."""
     for candidate in (
         None,
@@ -274,10 +308,11 @@ def _wrong(space: Any) -> Iterator[Any]:
         (),
         np.nan,
     ):
-        inside = False
-        with suppress(Exception):  # a space may raise an error for unknown values
-            inside = bool(space.contains(candidate))
-        if not inside:
+        try:
+            is_inside = bool(space.contains(candidate))
+        except Exception:
+            is_inside = False  # a space may raise an error for unknown values
+        if not is_inside:
             yield candidate
 
 
@@ -286,21 +321,26 @@ def leaves_observations_alone(trial: CodecTrial) -> None:
     """Observations stay unchanged, and results share memory neither with them nor with earlier
     results.
     """
-    codec, observations, batch = trial.codec, trial.observations, trial.batch()
-    before, first = copy.deepcopy(observations), codec.transform(observations[0])
-    kept, many = first.copy(), codec.transform_batch(batch)
+    codec = trial.codec
+    observations = trial.observations
+    batch = trial.batch()
+    observations_before = copy.deepcopy(observations)
+    encoded = codec.transform(observations[0])
+    encoded_before = encoded.copy()
+    encoded_batch = codec.transform_batch(batch)
     for obs in observations[1:]:
         codec.transform(obs)
     codec.transform_batch(observations)
-    require(all(map(is_unchanged, observations, before)), f"{trial}: it modifies its observations")
+    are_unchanged = all(map(is_unchanged, observations, observations_before))
+    require(are_unchanged, f"{trial}: it modifies its observations")
     require(
-        is_unchanged(first, kept),
+        is_unchanged(encoded, encoded_before),
         f"{trial}: transform() returns an array that the next call writes into",
     )
-    for given, made in ((observations[0], first), (batch, many)):
-        if isinstance(given, np.ndarray):
+    for observation, result in ((observations[0], encoded), (batch, encoded_batch)):
+        if isinstance(observation, np.ndarray):
             require(
-                not np.shares_memory(given, made),
+                not np.shares_memory(observation, result),
                 f"{trial}: the result shares memory with the observation",
             )
 
@@ -312,11 +352,11 @@ def leaves_cover_the_vector(trial: CodecTrial) -> None:
     """The plan's leaves follow one another without a gap, wherever the plan starts."""
     for start in (0, 7):
         leaves = trial.codec.leaves(start)
-        stops = [start, *(leaf.stop for leaf in leaves)]
-        starts = [*(leaf.start for leaf in leaves), start + trial.codec.size]
-        require(
-            stops == starts, f"{trial}: its leaves begin at {starts[:-1]} and end at {stops[1:]}"
-        )
+        starts = [leaf.start for leaf in leaves]
+        stops = [leaf.stop for leaf in leaves]
+        # Each leaf begins where the one before it ends.
+        is_gapless = [*starts, start + trial.codec.size] == [start, *stops]
+        require(is_gapless, f"{trial}: its leaves begin at {starts} and end at {stops}")
         path = trial.codec.info.path
-        named = all(leaf.path.startswith(path) for leaf in leaves)
-        require(named, f"{trial}: paths of leaves must begin with {path!r}")
+        are_named = all(leaf.path.startswith(path) for leaf in leaves)
+        require(are_named, f"{trial}: paths of leaves must begin with {path!r}")
