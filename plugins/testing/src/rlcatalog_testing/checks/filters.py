@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from rlcatalog import Filter
+from rlcatalog.frameworks import Array
 from rlcatalog.internals import make_filter
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import quiet
-from rlcatalog_testing.passes import Array, alike
+from rlcatalog_testing.passes import alike
 
 ROWS = 6
 
@@ -31,12 +33,14 @@ class Bench:
         others: Other encoded observations.
     """
 
-    def __init__(self, subject: Subject, obs: Any, config: Mapping[str, Any]) -> None:
-        self._subject, self._options = subject, subject.catalog.parse_config(config)
+    def __init__(self, subject: Subject, obs: spaces.Space[Any], config: Mapping[str, Any]) -> None:
+        self._subject = subject
+        self._options = subject.catalog.parse_config(config)
         self.preprocessor = subject.catalog.preprocessor_for(obs, self._options)
         obs.seed(0)
-        drawn = self.preprocessor.transform_batch([obs.sample() for _ in range(2 * ROWS)])
-        self.encoded, self.others = drawn[:ROWS], drawn[ROWS:]
+        encoded = self.preprocessor.transform_batch([obs.sample() for _ in range(2 * ROWS)])
+        self.encoded = encoded[:ROWS]
+        self.others = encoded[ROWS:]
 
     def __str__(self) -> str:
         return self.preprocessor.info.describe()
@@ -44,19 +48,23 @@ class Bench:
     def make(self) -> Filter:
         """Return a new filter."""
         with quiet():  # ignore a warning that there is nothing to filter
-            made = make_filter(self._subject.part, self.preprocessor, self._options)
-        assert made is not None
-        return made
+            new_filter = make_filter(self._subject.part, self.preprocessor, self._options)
+        assert new_filter is not None
+        return new_filter
 
     def teach(self) -> Filter:
         """Return a new filter that has learned from the encoded observations."""
-        made = self.make()
-        made(self.encoded.copy(), update=True)
-        return made
+        new_filter = self.make()
+        new_filter(self.encoded.copy(), update=True)
+        return new_filter
 
-    def filtered(self, by: Filter, update: bool = False) -> Array:
-        """Filter the other observations and return the results."""
-        return by(self.others.copy(), update=update)
+    def apply(self, filter_: Filter) -> Array:
+        """Filter the other observations without learning, and return the results."""
+        return filter_(self.others.copy(), update=False)
+
+    def teach_more(self, filter_: Filter) -> None:
+        """Let a filter learn from the other observations, too."""
+        filter_(self.others.copy(), update=True)
 
 
 def benches(subject: Subject) -> Iterator[Bench]:
@@ -72,10 +80,11 @@ check_benches = partial(check, "filter", each=benches)
 def leaves_its_input_alone(bench: Bench) -> None:
     """The filter's input stays unchanged, with or without learning."""
     for update in (False, True):
-        given = bench.encoded.copy()
-        bench.make()(given, update=update)
+        new_filter = bench.make()
+        argument = bench.encoded.copy()
+        new_filter(argument, update=update)
         require(
-            np.array_equal(given, bench.encoded),
+            np.array_equal(argument, bench.encoded),
             f"{bench}: with update={update}, it changes its argument",
         )
 
@@ -85,36 +94,46 @@ def returns_what_it_announced(bench: Bench) -> None:
     """The filter returns as many observations as it gets, even zero, with its space's shape, dtype
     and bounds.
     """
-    made = bench.make()
-    space = made.processed_space(bench.preprocessor)
-    low, high = space.low - 1e-4, space.high + 1e-4
+    new_filter = bench.make()
+    space = new_filter.processed_space(bench.preprocessor)
+    one_observation = bench.others[:1]
+    no_observations = bench.encoded[:0]
     for update in (False, True, False):
-        for given in (bench.encoded, bench.others[:1], *([] if update else [bench.encoded[:0]])):
-            found = made(given.copy(), update=update)
-            shape = (len(given), *space.shape)
-            fits = isinstance(found, np.ndarray) and found.shape == shape
-            require(fits, f"{bench}: it returned shape {np.shape(found)}, expected {shape}")
-            fits = np.can_cast(found.dtype, space.dtype) or found.dtype == np.float32
-            require(
-                fits, f"{bench}: it returned {found.dtype}, but its space has dtype {space.dtype}"
-            )
-            if not ((found >= low) & (found <= high)).all():
-                require(
-                    False,
-                    f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside its"
-                    " space",
-                )
+        batches = [bench.encoded, one_observation]
+        if not update:
+            batches.append(no_observations)  # nothing can be learned from none
+        for batch in batches:
+            results = new_filter(batch.copy(), update=update)
+            _check_results(results, len(batch), space, bench)
+
+
+def _check_results(results: Array, rows: int, space: spaces.Box, bench: Bench) -> None:
+    """Raise an error unless results are an array of rows in a space."""
+    shape = (rows, *space.shape)
+    has_shape = isinstance(results, np.ndarray) and results.shape == shape
+    require(has_shape, f"{bench}: it returned shape {np.shape(results)}, expected {shape}")
+    has_dtype = np.can_cast(results.dtype, space.dtype) or results.dtype == np.float32
+    require(
+        has_dtype, f"{bench}: it returned {results.dtype}, but its space has dtype {space.dtype}"
+    )
+    is_inside = (results >= space.low - 1e-4) & (results <= space.high + 1e-4)
+    if not is_inside.all():
+        raise AssertionError(
+            f"{bench}: it returned {results.min():.4g} to {results.max():.4g}, outside its space"
+        )
 
 
 @check_benches(hint="change statistics only under `if update:`, and before filtering")
 def learns_only_when_asked(bench: Bench) -> None:
     """Without `update`, the filter does not learn: its state and results stay the same."""
-    made = bench.teach()
-    before = _copy(made.get_state())
-    first = bench.filtered(made)
+    taught = bench.teach()
+    state_before = _copy(taught.get_state())
+    results = bench.apply(taught)
     for _ in range(2):
-        alike(bench.filtered(made), first, f"{bench}: the same observations, filtered again")
-    _same_state(made.get_state(), before, f"{bench}: after filtering without update, its state")
+        alike(bench.apply(taught), results, f"{bench}: the same observations, filtered again")
+    _check_same_state(
+        taught.get_state(), state_before, f"{bench}: after filtering without update, its state"
+    )
 
 
 @check_benches(
@@ -124,37 +143,45 @@ def state_is_saved_and_restored(bench: Bench) -> None:
     """A second filter with the same state gives the same results; later learning does not change
     the state's arrays.
     """
-    made, restored = bench.teach(), bench.make()
-    state = made.get_state()
-    wrong = [
-        f"{name!r}: {type(value).__name__}"
-        for name, value in state.items()
-        if not (isinstance(name, str) and isinstance(value, np.ndarray))
-    ]
-    require(
-        not wrong, f"{bench}: get_state() must return arrays by name, found {{{', '.join(wrong)}}}"
-    )
-    kept = _copy(state)
-    restored.set_state(kept)
-    expected = bench.filtered(made)
+    taught = bench.teach()
+    restored = bench.make()
+    state = taught.get_state()
+    _check_that_state_has_arrays(state, bench)
+    state_before = _copy(state)
+    restored.set_state(state_before)
     alike(
-        bench.filtered(restored),
-        expected,
+        bench.apply(restored),
+        bench.apply(taught),
         f"{bench}: a filter with its state, compared with itself",
     )
-    _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
-    for one in (made, restored):
-        bench.filtered(one, update=True)
-    _same_state(
+    _check_same_state(
+        restored.get_state(), state_before, f"{bench}: the state of a restored filter"
+    )
+    bench.teach_more(taught)
+    bench.teach_more(restored)
+    _check_same_state(
         restored.get_state(),
-        _copy(made.get_state()),
+        _copy(taught.get_state()),
         f"{bench}: the state of both after further learning",
     )
-    what = f"{bench}: a filter that learned further from its state, compared with itself"
-    alike(bench.filtered(restored), bench.filtered(made), what)
-    _same_state(
-        state, kept, f"{bench}: while the filter learned further, the state returned before"
+    alike(
+        bench.apply(restored),
+        bench.apply(taught),
+        f"{bench}: a filter that learned further from its state, compared with itself",
     )
+    _check_same_state(
+        state, state_before, f"{bench}: while the filter learned further, the state returned before"
+    )
+
+
+def _check_that_state_has_arrays(state: Mapping[str, Array], bench: Bench) -> None:
+    wrong = []
+    for name, value in state.items():
+        is_array_by_name = isinstance(name, str) and isinstance(value, np.ndarray)
+        if not is_array_by_name:
+            wrong.append(f"{name!r}: {type(value).__name__}")
+    entries = ", ".join(wrong)
+    require(not wrong, f"{bench}: get_state() must return arrays by name, found {{{entries}}}")
 
 
 @check_benches(
@@ -162,15 +189,19 @@ def state_is_saved_and_restored(bench: Bench) -> None:
 )
 def copies_are_independent(bench: Bench) -> None:
     """A copy, and another filter of the same kind, learn independently."""
-    made, new = bench.teach(), _copy(bench.make().get_state())
-    state, expected = _copy(made.get_state()), bench.filtered(made)
-    for name, other in (("a copy", copy.deepcopy(made)), ("another filter", bench.make())):
+    taught = bench.teach()
+    initial_state = _copy(bench.make().get_state())
+    state = _copy(taught.get_state())
+    results = bench.apply(taught)
+    for name, other in (("a copy", copy.deepcopy(taught)), ("another filter", bench.make())):
         other(bench.others.copy() + 1, update=True)
-        alike(bench.filtered(made), expected, f"{bench}: after {name} has learned, the filter")
-        _same_state(made.get_state(), state, f"{bench}: after {name} has learned, its state")
-    _same_state(
+        alike(bench.apply(taught), results, f"{bench}: after {name} has learned, the filter")
+        _check_same_state(
+            taught.get_state(), state, f"{bench}: after {name} has learned, its state"
+        )
+    _check_same_state(
         bench.make().get_state(),
-        new,
+        initial_state,
         f"{bench}: the state of a new filter, after others have learned,",
     )
 
@@ -178,24 +209,26 @@ def copies_are_independent(bench: Bench) -> None:
 @check_benches(hint="leave the leaves of preprocessor.leaves() that are not `numeric` unchanged")
 def leaves_one_hots_and_masks_alone(bench: Bench) -> None:
     """One-hot vectors, masks, indices and padding stay unchanged."""
-    filtered = bench.filtered(bench.teach())
-    kept = [leaf for leaf in bench.preprocessor.leaves() if not leaf.numeric]
-    if filtered.shape != bench.others.shape or not kept:
+    results = bench.apply(bench.teach())
+    not_numeric = [leaf for leaf in bench.preprocessor.leaves() if not leaf.numeric]
+    if results.shape != bench.others.shape or not not_numeric:
         raise NotApplicable("its examples contain only quantities, or it returns a different shape")
-    given, flat = (array.reshape(ROWS, -1) for array in (bench.others, filtered))
-    for leaf in kept:
+    flat_results = results.reshape(ROWS, -1)
+    flat_others = bench.others.reshape(ROWS, -1)
+    for leaf in not_numeric:
         columns = slice(leaf.start, leaf.stop)
-        alike(flat[:, columns], given[:, columns], f"{bench}: {leaf.path} ({leaf.kind})")
+        what = f"{bench}: {leaf.path} ({leaf.kind})"
+        alike(flat_results[:, columns], flat_others[:, columns], what)
 
 
 @check_benches(hint="filter each row with the learned statistics, not with other rows in the batch")
 def filters_each_row_alone(bench: Bench) -> None:
     """An observation is filtered in the same way on its own and in a batch."""
-    made = bench.teach()
-    alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
+    taught = bench.teach()
+    singles = [taught(obs[None].copy()) for obs in bench.others]
     alike(
-        alone,
-        bench.filtered(made),
+        np.concatenate(singles),
+        bench.apply(taught),
         f"{bench}: observations filtered one by one, compared with all at once",
     )
 
@@ -204,9 +237,9 @@ def _copy(state: Mapping[str, Array]) -> dict[str, Array]:
     return {name: np.array(value) for name, value in state.items()}
 
 
-def _same_state(found: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
+def _check_same_state(state: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
     require(
-        found.keys() == expected.keys(), f"{what} has {sorted(found)}, expected {sorted(expected)}"
+        state.keys() == expected.keys(), f"{what} has {sorted(state)}, expected {sorted(expected)}"
     )
     for name, value in expected.items():
-        alike(np.asarray(found[name]), value, f"{what} {name!r}")
+        alike(np.asarray(state[name]), value, f"{what} {name!r}")

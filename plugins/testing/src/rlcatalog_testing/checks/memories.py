@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property, partial
 
 import numpy as np
 
-from rlcatalog_testing.contract import NotApplicable, check, require
-from rlcatalog_testing.passes import Array, ModelTrial, Pass, alike, few, first, same_answers
+from rlcatalog.frameworks import Array
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
+from rlcatalog_testing.passes import ModelTrial, Pass, alike, few, first, same_answers
 
 #: Lengths of two episodes, the second of which is padded.
 LENGTHS = (4, 2)
@@ -33,14 +35,18 @@ class Episodes:
         if any(name.startswith("state_in_") for name in trial.policy.views.acting_names):
             raise NotApplicable("it reads windows of its state, which the kernel cuts")
         encoded = trial.encoded(2 * LENGTHS[0])
-        self.trial, self.encoded = trial, encoded.reshape(2, LENGTHS[0], *encoded.shape[1:])
+        self.trial = trial
+        self.encoded = encoded.reshape(2, LENGTHS[0], *encoded.shape[1:])
 
     @cached_property
     def passes(self) -> list[Pass]:
         """The results at each step, in both episodes."""
-        passes: list[Pass] = []
+        passes = []
+        state: tuple[Array, ...] | None = None
         for t in range(LENGTHS[0]):
-            passes.append(self.trial.run(self.encoded[:, t], passes[-1].state if t else None))
+            step = self.trial.run(self.encoded[:, t], state)
+            state = step.state
+            passes.append(step)
         return passes
 
     def __str__(self) -> str:
@@ -62,14 +68,20 @@ class Episodes:
         """
         padded = self.encoded.copy()
         padded[1, LENGTHS[1] :] = np.asarray(garbage).astype(padded.dtype)
-        found = self.trial.run(padded.reshape(-1, *padded.shape[2:]), lengths=LENGTHS)
-        return Pass(found.outputs.reshape(2, LENGTHS[0], -1), found.value, found.state)
+        whole = self.trial.run(padded.reshape(-1, *padded.shape[2:]), lengths=LENGTHS)
+        return Pass(whole.outputs.reshape(2, LENGTHS[0], -1), whole.value, whole.state)
+
+
+def _episodes_of_first(subject: Subject) -> Iterator[Episodes]:
+    return map(Episodes, first(subject))
+
+
+def _episodes_of_few(subject: Subject) -> Iterator[Episodes]:
+    return map(Episodes, few(subject))
 
 
 #: Checks for parts with a state, over episodes from the first example.
-check_episodes = partial(
-    check, "memory", "trunk", each=lambda subject: map(Episodes, first(subject))
-)
+check_episodes = partial(check, "memory", "trunk", each=_episodes_of_first)
 
 
 @check(
@@ -80,8 +92,11 @@ check_episodes = partial(
 )
 def has_a_state(trial: ModelTrial) -> None:
     """A memory declares its initial state and its role as a memory."""
+    model_class = trial.subject.part.load(str(trial.subject.framework))
+    # The author's class may be of any kind.
+    is_memory = getattr(model_class, "is_memory", False) is True
     require(
-        getattr(trial.subject.part.load(str(trial.subject.framework)), "is_memory", False) is True,
+        is_memory,
         "its class does not set is_memory = True, which keeps it away from trunks whose state it"
         " would not carry",
     )
@@ -100,15 +115,16 @@ def state_keeps_its_shapes(episodes: Episodes) -> None:
     trial = episodes.trial
     before = trial.policy.memory.start(3)
     after = trial.run(trial.encoded(3), before).state
-    shapes = [tensor.shape for tensor in before], [tensor.shape for tensor in after]
+    shapes_before = [array.shape for array in before]
+    shapes_after = [array.shape for array in after]
     require(
-        shapes[0] == shapes[1],
-        f"{trial}: the state has shapes {shapes[0]}, but {shapes[1]} after a step",
+        shapes_before == shapes_after,
+        f"{trial}: the state has shapes {shapes_before}, but {shapes_after} after a step",
     )
 
 
 @check_episodes(
-    each=lambda subject: map(Episodes, few(subject)),
+    each=_episodes_of_few,
     hint="start each sequence from its state and run it in time order; watch out for time-major"
     " input",
 )
@@ -128,7 +144,8 @@ def state_carries_everything(episodes: Episodes) -> None:
     """A sequence cut in two gives the same results if the state is passed on; restarted rows get a
     new state.
     """
-    trial, encoded, passes = episodes.trial, episodes.encoded, episodes.passes
+    trial = episodes.trial
+    passes = episodes.passes
     half = LENGTHS[0] // 2
     rest = episodes.run(half, passes[half - 1].state)
     alike(
@@ -136,42 +153,53 @@ def state_carries_everything(episodes: Episodes) -> None:
         passes[-1].outputs,
         f"{trial}: continued from a state, compared with all steps",
     )
-    mixed = tuple(tensor.copy() for tensor in passes[0].state)
-    for tensor, start in zip(mixed, trial.policy.memory.start(1), strict=True):
-        tensor[0] = start[0]
-    found, fresh = trial.run(encoded[:, 1], mixed), trial.run(encoded[:, 1])
+    second_step = episodes.encoded[:, 1]
+    state = tuple(array.copy() for array in passes[0].state)
+    # The first episode begins again, the second one goes on.
+    for array, initial in zip(state, trial.policy.memory.start(1), strict=True):
+        array[0] = initial[0]
+    outputs = trial.run(second_step, state).outputs
+    outputs_without_past = trial.run(second_step).outputs
+    outputs_with_past = passes[1].outputs
     alike(
-        found.outputs[:1], fresh.outputs[:1], f"{trial}: a row that restarts remembers its episode"
+        outputs[:1],
+        outputs_without_past[:1],
+        f"{trial}: a row that restarts remembers its episode",
     )
     alike(
-        found.outputs[1:],
-        passes[1].outputs[1:],
+        outputs[1:],
+        outputs_with_past[1:],
         f"{trial}: a row forgets its episode when another restarts",
     )
-    stateless = np.allclose(fresh.outputs[1:], passes[1].outputs[1:], rtol=1e-7, atol=1e-7)
-    require(not stateless, f"{trial}: its outputs do not depend on its state")
+    is_stateless = np.allclose(
+        outputs_without_past[1:], outputs_with_past[1:], rtol=1e-7, atol=1e-7
+    )
+    require(not is_stateless, f"{trial}: its outputs do not depend on its state")
 
 
 @check_episodes(hint="return the state at seq_lens - 1, not at the padded end")
 def state_at_seq_lens(episodes: Episodes) -> None:
     """After a padded sequence, the state is the one after the last real step."""
-    for index, tensor in enumerate(episodes.run_padded(0.0).state):
+    for index, array in enumerate(episodes.run_padded(0.0).state):
         for row, length in enumerate(LENGTHS):
-            what = (
-                f"state {index} after {length} steps padded to {LENGTHS[0]}, compared with the"
-                " state after step"
+            last_step = length - 1
+            alike(
+                array[row],
+                episodes.passes[last_step].state[index][row],
+                f"{episodes}: state {index} after {length} steps padded to {LENGTHS[0]}, compared"
+                f" with the state after step {last_step}",
             )
-            expected = episodes.passes[length - 1].state[index][row]
-            alike(tensor[row], expected, f"{episodes}: {what} {length - 1}")
 
 
 @check_episodes(hint="mask padded steps with seq_lens before they can affect a real step")
 def padding_never_reaches_it(episodes: Episodes) -> None:
     """Values in the padding change neither the outputs nor the state."""
-    one, two = map(episodes.run_padded, (0.0, 100.0))
-    for padded in (one, two):
+    zeros_in_padding = episodes.run_padded(0.0)
+    garbage_in_padding = episodes.run_padded(100.0)
+    for padded in (zeros_in_padding, garbage_in_padding):
         for row, length in enumerate(LENGTHS):
             expected = np.stack([step.outputs[row] for step in episodes.passes[:length]])
             alike(padded.outputs[row, :length], expected, f"{episodes}: padding changes outputs")
-    for a, b in zip(one.state, two.state, strict=True):
-        alike(a, b, f"{episodes}: padding changes the state")
+    states = zip(zeros_in_padding.state, garbage_in_padding.state, strict=True)
+    for with_zeros, with_garbage in states:
+        alike(with_zeros, with_garbage, f"{episodes}: padding changes the state")
