@@ -7,7 +7,6 @@ import types
 import typing
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from rlcatalog.config import ACTIVATIONS, INITIALIZERS, convert, same
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnsupportedSpaceError
 from rlcatalog.internals import PLAIN_KEYS, Key
 from rlcatalog.models import weights_of
+from rlcatalog.plugins import Part
 from rlcatalog_testing.contract import Subject, check, require
 from rlcatalog_testing.examples import Example, quiet
 from rlcatalog_testing.passes import ModelTrial, array_of, kit_of
@@ -31,6 +31,24 @@ ELSEWHERE = (
 )  # fmt: skip
 #: Errors that reject a combination of keys, which also counts as an effect.
 _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
+#: The example's own config.
+NO_CHANGE: Mapping[str, Any] = {}
+
+
+def _declared_keys(subject: Subject) -> list[Key]:
+    """Return the declared keys that change a part's outputs; for plain modules, rlcatalog declares
+    the keys.
+    """
+    keys = subject.catalog.schema.keys
+    ignored = set(ELSEWHERE)
+    if subject.part.is_plain:
+        ignored.update(PLAIN_KEYS)
+    names = subject.catalog.config_keys(subject.part)
+    return [keys[name] for name in names if name in keys and name not in ignored]
+
+
+def _declares_keys(subject: Subject) -> bool:
+    return bool(_declared_keys(subject))
 
 
 @check(
@@ -38,13 +56,13 @@ _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
     hint="read the key when the model is built, or leave it out of config and reads; if a key only"
     " matters for some spaces or together with another key, declare an Example with it",
     every_framework=False,
-    where=lambda subject: bool(_declared(subject)),
+    where=_declares_keys,
 )
 def declared_keys_have_an_effect(subject: Subject) -> None:
     """A different value for a declared key changes the shapes, the weights or the outputs, or is
     rejected.
     """
-    idle = [key.name for key in _declared(subject) if not _acts(subject, key)]
+    idle = [key.name for key in _declared_keys(subject) if not _has_effect(subject, key)]
     require(
         not idle, f"these declared keys change nothing in any of its examples: {', '.join(idle)}"
     )
@@ -57,105 +75,147 @@ def declared_keys_have_an_effect(subject: Subject) -> None:
 )
 def undeclared_keys_have_none(subject: Subject) -> None:
     """Other keys do not change the model."""
-    keys = subject.catalog.schema.keys
     for example in subject.few:
-        chosen = list(_parts(subject, example.config, example))
-        known = {name for part in chosen for name in subject.catalog.config_keys(part)}
-        changed = []
-        for key in [keys[name] for name in keys if name not in known and name not in ELSEWHERE]:
-            for config in changes(key, subject.catalog, example.config):
-                # If another part is chosen for a request, the key belongs to that part.
-                if _parts(subject, {**example.config, **config}, example) == chosen:
-                    changed.append(config)
-                    break
-        before, at_once = (
-            _print(subject, example, {}),
-            {key: value for config in changed for key, value in config.items()},
-        )
-        if _print(subject, example, at_once) == before:
-            continue
-        for config in changed:
-            after = _print(subject, example, config)
+        single_changes = list(_undeclared_changes(subject, example))
+        all_changes: dict[str, Any] = {}
+        for change in single_changes:
+            all_changes.update(change)
+        before = _fingerprint(subject, example)
+        if _fingerprint(subject, example, all_changes) == before:
+            continue  # together they have no effect, so no single one is tried
+        for change in single_changes:
+            after = _fingerprint(subject, example, change)
+            is_rejected = after is None
             require(
-                after in (before, None),
-                f"{example}: {config} changes the model, which does not declare it",
+                is_rejected or after == before,
+                f"{example}: {change} changes the model, which does not declare it",
             )
 
 
-def _declared(subject: Subject) -> list[Key]:
-    """Return the declared keys that change a part's outputs; for plain modules, rlcatalog declares
-    the keys.
-    """
-    keys = subject.catalog.schema.keys
-    names = subject.catalog.config_keys(subject.part)
-    others = PLAIN_KEYS if getattr(subject.part.declaration, "plain", False) else ()
-    return [keys[name] for name in names if name in keys and name not in (*ELSEWHERE, *others)]
+def _undeclared_changes(subject: Subject, example: Example) -> Iterator[dict[str, Any]]:
+    """Yield a config with another value for each key that none of an example's parts declares."""
+    catalog = subject.catalog
+    parts = _parts_for(subject, example, example.config)
+    declared: set[str] = set()
+    for part in parts:
+        declared.update(catalog.config_keys(part))
+    for name, key in catalog.schema.keys.items():
+        if name in declared or name in ELSEWHERE:
+            continue
+        for change in changes(key, catalog, example.config):
+            # If another part is chosen for a request, the key belongs to that part.
+            if _parts_for(subject, example, {**example.config, **change}) == parts:
+                yield change
+                break
 
 
-def _acts(subject: Subject, key: Key) -> bool:
+def _has_effect(subject: Subject, key: Key) -> bool:
     """Return whether a key has an effect in some example, either on its own or together with
     another changed key.
     """
-    setting = [example for example in subject.examples if key.name in example.config]
-    for example in setting:  # the author has set it: compare with the config without it
-        rest = {
-            name: value for name, value in example.config.items() if not name.startswith(key.name)
-        }
-        if _print(subject, Example(example.obs, example.action, rest, example.draw), {}) != _print(
-            subject, example, {}
-        ):
-            return True
-    first = subject.examples[0]
-    if any(_differs(subject, example, key, {}) for example in (*subject.few, *setting)):
+    with_key = [example for example in subject.examples if key.name in example.config]
+    if any(_differs_without_key(subject, example, key) for example in with_key):
         return True
-    others = [other for other in _declared(subject) if other.name != key.name]
-    # Similar keys first.
-    others.sort(key=lambda other: other.name.split("_")[0] != key.name.split("_")[0])
+    first_examples = [*subject.few, *with_key]
+    if any(_differs_with_change(subject, example, key) for example in first_examples):
+        return True
+    if _has_effect_with_another(subject, key):
+        return True
+    # The other examples come last, because each takes time.
+    rest = [example for example in subject.examples if example not in subject.few]
+    return any(_differs_with_change(subject, example, key) for example in rest)
+
+
+def _differs_without_key(subject: Subject, example: Example, key: Key) -> bool:
+    """Return whether an example's model differs when its config lacks a key, with the key's
+    `…_config`.
+    """
+    config = {}
+    for name, value in example.config.items():
+        if not name.startswith(key.name):
+            config[name] = value
+    without_key = Example(example.obs, example.action, config, example.draw)
+    return _fingerprint(subject, without_key) != _fingerprint(subject, example)
+
+
+def _has_effect_with_another(subject: Subject, key: Key) -> bool:
+    """Return whether a key has an effect in the first example when another key has a different
+    value; only four other keys are tried.
+    """
+    example = subject.examples[0]
+    others = [other for other in _declared_keys(subject) if other.name != key.name]
+    # Keys with the same first word come first, such as fcnet_activation for fcnet_hiddens.
+    first_word = _first_word(key)
+    others.sort(key=lambda other: _first_word(other) != first_word)
     for other in others[:4]:
-        for beside in islice(changes(other, subject.catalog, first.config), 1):
-            if _print(subject, first, beside) is not None and _differs(subject, first, key, beside):
-                return True
-    return any(
-        _differs(subject, example, key, {})
-        for example in subject.examples
-        if example not in subject.few
-    )
+        change = next(changes(other, subject.catalog, example.config), None)
+        if change is None or _fingerprint(subject, example, change) is None:
+            continue
+        if _differs_with_change(subject, example, key, beside=change):
+            return True
+    return False
 
 
-def _differs(subject: Subject, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
+def _first_word(key: Key) -> str:
+    return key.name.split("_")[0]
+
+
+def _differs_with_change(
+    subject: Subject, example: Example, key: Key, beside: Mapping[str, Any] = NO_CHANGE
+) -> bool:
     """Return whether one of the first changes to a key either changes an example's model or is
     rejected.
+
+    Args:
+        subject: The part.
+        example: The example.
+        key: The key.
+        beside: Changes to other keys, which both models have.
     """
-    before = _print(subject, example, beside)
-    first = islice(changes(key, subject.catalog, {**example.config, **beside}), 3)
-    return any(_print(subject, example, {**beside, **change}) != before for change in first)
+    before = _fingerprint(subject, example, beside)
+    all_changes = changes(key, subject.catalog, {**example.config, **beside})
+    for change in islice(all_changes, 3):
+        if _fingerprint(subject, example, {**beside, **change}) != before:
+            return True
+    return False
 
 
-def _parts(subject: Subject, config: Mapping[str, Any], example: Example) -> list[Any]:
+def _parts_for(subject: Subject, example: Example, config: Mapping[str, Any]) -> list[Part]:
     """Return the parts chosen for a config, including the models inside them; empty if the config
     is rejected.
     """
     try:
-        chosen = subject.resolve(example, config)
+        resolution = subject.resolve(example, config)
         with quiet():
-            nets = [value for value in chosen.pinned_keys().values() if isinstance(value, dict)]
-        held = [
-            subject.catalog.registry.get("model", name) for net in nets for name in net.values()
-        ]
-        return [*chosen.parts(), *held]
+            pinned = resolution.pinned_keys()
+        parts = list(resolution.parts())
+        for value in pinned.values():
+            # Path of a part of the observation → name of its model.
+            if isinstance(value, dict):
+                parts += [subject.catalog.registry.get("model", name) for name in value.values()]
     except CatalogError:
         return []
+    return parts
 
 
-def _print(subject: Subject, example: Example, config: Mapping[str, Any]) -> str | None:
-    """Return a fingerprint of the model for a config (weights, outputs, requested inputs), or None
-    if rejected.
+def _fingerprint(
+    subject: Subject, example: Example, config: Mapping[str, Any] = NO_CHANGE
+) -> str | None:
+    """Return a hash of the model for a config (weights, outputs, requested inputs), or None if the
+    config is rejected.
+
+    Args:
+        subject: The part.
+        example: The example.
+        config: Keys that are added to the example's config.
     """
     key = ("print", subject.framework, str(example), str(config))
-    return subject.once(key, lambda: _make_print(subject, example, config))
+    return subject.once(key, lambda: _compute_fingerprint(subject, example, config))
 
 
-def _make_print(subject: Subject, example: Example, config: Mapping[str, Any]) -> str | None:
+def _compute_fingerprint(
+    subject: Subject, example: Example, config: Mapping[str, Any]
+) -> str | None:
     kit = kit_of(str(subject.framework))
     kit.seed(1)
     try:
@@ -164,25 +224,26 @@ def _make_print(subject: Subject, example: Example, config: Mapping[str, Any]) -
     except _REFUSALS:
         return None
     trial = ModelTrial(subject, example, policy)
-    answer = trial.run(trial.encoded(3))
+    step = trial.run(trial.encoded(3))
     kit.seed(2)
-    scores = policy.evaluate(trial.batch(4))
-    shapes = [array.shape for array in policy.memory.initial]
-    pieces = [repr([shapes, sorted(policy.model.view_requirements), scores.entropy_kind]).encode()]
+    evaluation = policy.evaluate(trial.batch(4))
+    assert evaluation.entropy is not None
+    memory_shapes = [array.shape for array in policy.memory.initial]
+    views = sorted(policy.model.view_requirements)
+    digest = hashlib.sha256()
+    digest.update(repr([memory_shapes, views, evaluation.entropy_kind]).encode())
     for name, array in weights_of(policy.model).items():
-        pieces.append(f"{name}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        digest.update(f"{name}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    results = [step.outputs, *step.state]
+    if step.value is not None:
+        results.append(step.value)
     # A head's weights may belong to its distribution.
-    numbers = [
-        answer.outputs,
-        answer.value,
-        *answer.state,
-        array_of(scores.logp),
-        array_of(scores.entropy),
-    ]
-    pieces += [
-        np.round(array.astype(np.float64), 5).tobytes() for array in numbers if array is not None
-    ]
-    return hashlib.sha256(b"".join(pieces)).hexdigest()
+    results.append(array_of(evaluation.logp))
+    results.append(array_of(evaluation.entropy))
+    for array in results:
+        digest.update(np.round(array.astype(np.float64), 5).tobytes())
+    return digest.hexdigest()
 
 
 #: Values tried for keys of any type: names of an activation and an initialiser.
@@ -199,40 +260,68 @@ def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[di
         catalog: The catalog whose schema the configs must satisfy.
         given: The original config.
     """
-    now = given.get(key.name, key.default)
-    whole, arguments = key.name.removesuffix("_config"), []
-    if whole != key.name and whole in catalog.schema.keys:
-        arguments = [
-            {whole: name, key.name: {argument: number + 0.25}}
-            for name in ("normc", "constant", "uniform")
-            for argument, number in list(INITIALIZERS[name].items())[-1:]
-        ]
-    for config in (*arguments, *({key.name: value} for value in _values(key.type, now))):
-        if not same(config[key.name], now):
-            with suppress(CatalogError):
-                convert(config[key.name], key)
-                catalog.parse_config({**given, **config})
-                yield config
+    present_value = given.get(key.name, key.default)
+    configs = list(_initializer_changes(key, catalog))
+    for value in _values_of(key.type, present_value):
+        configs.append({key.name: value})
+    for config in configs:
+        value = config[key.name]
+        if same(value, present_value):
+            continue
+        try:
+            convert(value, key)
+            catalog.parse_config({**given, **config})
+        except CatalogError:
+            continue
+        yield config
 
 
-def _values(kind: Any, now: Any) -> Iterator[Any]:
+def _initializer_changes(key: Key, catalog: Catalog) -> Iterator[dict[str, Any]]:
+    """Yield configs with an initialiser and a different value of its last argument, for a key that
+    holds the arguments of an initialiser.
+    """
+    initializer_key = key.name.removesuffix("_config")
+    if initializer_key == key.name or initializer_key not in catalog.schema.keys:
+        return
+    for initializer in ("normc", "constant", "uniform"):
+        arguments = list(INITIALIZERS[initializer].items())
+        for argument, number in arguments[-1:]:
+            yield {initializer_key: initializer, key.name: {argument: number + 0.25}}
+
+
+def _values_of(kind: Any, present_value: Any) -> Iterator[Any]:
     """Yield values of a type, beginning with the values most likely to have an effect."""
-    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
     if origin is typing.Annotated:
-        yield from _values(inside[0], now)
+        yield from _values_of(arguments[0], present_value)
     elif origin in (typing.Union, types.UnionType):
-        for one in inside:
-            yield from _values(one, now)
+        for member in arguments:
+            yield from _values_of(member, present_value)
     elif origin is Literal:
-        yield from inside
+        yield from arguments
     else:
-        values: dict[Any, Sequence[Any]] = {
-            Any: (*_NAMES, *ACTIVATIONS),
-            bool: (True, False),
-            int: (now + 1, now - 1) if type(now) is int else (3, 1),
-            float: (now + 0.5, now / 2, now - 0.5) if type(now) in (int, float) else (0.5,),
-            str: (f"{now}_other" if now else "other",),
-            list: ([7, 5], [7], [0.5, 0.25], [0.5], ["other"]),
-            type(None): (None,),
-        }
-        yield from values.get(origin or kind, ())
+        yield from _values_of_class(origin or kind, present_value)
+
+
+def _values_of_class(kind: Any, present_value: Any) -> Sequence[Any]:
+    """Return values of a class other than a union; none for a class that no key has."""
+    if kind is Any:
+        return (*_NAMES, *ACTIVATIONS)
+    if kind is bool:
+        return (True, False)
+    if kind is int:
+        if type(present_value) is int:
+            return (present_value + 1, present_value - 1)
+        return (3, 1)
+    if kind is float:
+        if type(present_value) in (int, float):
+            return (present_value + 0.5, present_value / 2, present_value - 0.5)
+        return (0.5,)
+    if kind is str:
+        return (f"{present_value}_other" if present_value else "other",)
+    if kind is list:
+        return ([7, 5], [7], [0.5, 0.25], [0.5], ["other"])
+    if kind is type(None):
+        return (None,)
+    return ()
