@@ -4,92 +4,130 @@ policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcatalog.errors import CatalogError, MissingPluginError, NoMatchError, NotServedError
-from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
+from rlcatalog.frameworks import Array, TensorOps, frameworks, tensor_ops
 from rlcatalog_policy import Policy, build
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import TWO, VECTOR
-from rlcatalog_testing.passes import Array, alike, array_of
+from rlcatalog_testing.passes import alike, array_of
 
+#: Values of all signs `[3, 4]`.
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-WHOLE = np.arange(6).reshape(3, 2)
-TAKEN = np.arange(4) < np.array([0, 2, 4])[:, None]
+WHOLE_NUMBERS = np.arange(6).reshape(3, 2)
+LENGTHS = np.array([0, 2, 4])
+#: Which of four places lists of these lengths fill.
+TAKEN = np.arange(4) < LENGTHS[:, None]
 LOWEST = np.finfo(np.float32).min
+#: A cut behind the first of four columns, in the same order.
+AFTER_FIRST_COLUMN = SimpleNamespace(widths=(1, 3), order=None)
 
-CUT = SimpleNamespace(widths=(1, 3), order=None)
 
-#: Operation, its result for tensors from `t(array)`, and the same in NumPy.
-OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], Any], ...] = (
-    ("reshape", lambda ops, t: ops.reshape(t(X), (2, 2)), X.reshape(3, 2, 2)),
-    ("reshape", lambda ops, t: ops.reshape(t(X), (4,)), X),
-    ("integers", lambda ops, t: ops.integers(t(X * 4)), (X * 4).astype(np.int64)),
-    (
-        "side_by_side",
-        lambda ops, t: ops.side_by_side([t(X), t(WHOLE)]),
-        np.hstack([X, WHOLE], dtype=np.float32),
-    ),
-    (
-        "fill_forbidden",
-        lambda ops, t: ops.fill_forbidden(t(X), t(X > 0)),
-        np.where(X > 0, X, LOWEST),
-    ),
-    (
-        "booleans",
-        lambda ops, t: ops.booleans(np.array([[1, 0]], np.int8), t(X)),
-        np.array([[True, False]]),
-    ),
-    (
-        "whole",
-        lambda ops, t: ops.whole(t(np.array([1.9999, -3.0001], np.float32))),
-        np.array([2, -3]),
-    ),
-    (
-        "finite",
-        lambda ops, t: ops.finite(t(np.array([1, np.inf], np.float32))),
-        np.array([1, -LOWEST], np.float32),
-    ),
-    ("rows", lambda ops, t: ops.rows(t(X), (2,)), X.reshape(-1, 2)),
-    ("in_rows", lambda ops, t: ops.in_rows(X.reshape(-1), t(X), 4), X),
-    ("columns", lambda ops, t: ops.columns([t(X[:, 0]), t(X)]), np.hstack([X[:, :1], X])),
-    ("cut", lambda ops, t: ops.cut(t(X), CUT)[0], X[:, :1]),
-    ("cut", lambda ops, t: ops.cut(t(X), CUT)[1], X[:, 1:]),
-    ("each_row", lambda ops, t: ops.each_row(t(X), 2), np.repeat(X, 2, axis=0)),
-    ("all_rows", lambda ops, t: ops.all_rows(t(X), t(X[:2])), np.tile(X, (2, 1))),
-    ("padded", lambda ops, t: ops.padded(t(X), 6), np.pad(X, ((0, 0), (0, 2)))),
-    ("taken", lambda ops, t: ops.taken(t(np.array([0, 2, 4])), 4), TAKEN),
-    (
-        "only",
-        lambda ops, t: ops.only(t(TAKEN), t(np.where(TAKEN, X, np.float32(np.nan)))),
-        np.where(TAKEN, X, 0),
-    ),
-    ("total", lambda ops, t: ops.total([t(X), t(X)]), 2 * X),
-    ("sum", lambda ops, t: ops.sum(t(X), axis=1), X.sum(1)),
-    ("mean", lambda ops, t: ops.mean(t(X)), X.mean()),
-    ("mean", lambda ops, t: ops.mean(t(X), axis=1, keepdims=True), X.mean(1, keepdims=True)),
-    ("std", lambda ops, t: ops.std(t(X)), X.std(ddof=1)),
-    ("exp", lambda ops, t: ops.exp(t(X)), np.exp(X)),
-    ("minimum", lambda ops, t: ops.minimum(t(X), t(-X)), -np.abs(X)),
-    ("clip", lambda ops, t: ops.clip(t(X), -0.5, 0.25), X.clip(-0.5, 0.25)),
-    ("without_gradient", lambda ops, t: ops.without_gradient(t(X)), X),
+class Untouched(NamedTuple):
+    """An argument that the operation gets as a NumPy array."""
+
+    array: Array
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an operation, and its result in NumPy.
+
+    Attributes:
+        operation: The operation's name.
+        arguments: Its arguments. Arrays, also those in lists, become tensors.
+        expected: The result in NumPy.
+        options: Keyword arguments.
+        piece: Index of the tensor that is compared, if the result is a sequence of tensors.
+    """
+
+    operation: str
+    arguments: tuple[Any, ...]
+    expected: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    piece: int | None = None
+
+    def run(self, ops: TensorOps) -> Any:
+        """Return the operation's result as a framework computes it.
+
+        Raises:
+            NotServedError: The framework omits the operation.
+        """
+        arguments = [_argument_for(argument, ops) for argument in self.arguments]
+        # One of TensorOps' methods, all of which exist.
+        operation = getattr(ops, self.operation)
+        result = operation(*arguments, **self.options)
+        if self.piece is None:
+            return result
+        return result[self.piece]
+
+
+def _argument_for(argument: Any, ops: TensorOps) -> Any:
+    """Return an argument with tensors in place of arrays."""
+    if isinstance(argument, Untouched):
+        return argument.array
+    if isinstance(argument, list):
+        return [_argument_for(item, ops) for item in argument]
+    if not isinstance(argument, np.ndarray):
+        return argument
+    try:
+        return ops.tensor(argument)
+    except NotServedError:
+        return argument  # a framework without this operation computes with arrays
+
+
+CALLS = (
+    Call("reshape", (X, (2, 2)), X.reshape(3, 2, 2)),
+    Call("reshape", (X, (4,)), X),
+    Call("integers", (X * 4,), (X * 4).astype(np.int64)),
+    Call("side_by_side", ([X, WHOLE_NUMBERS],), np.hstack([X, WHOLE_NUMBERS], dtype=np.float32)),
+    Call("fill_forbidden", (X, X > 0), np.where(X > 0, X, LOWEST)),
+    Call("booleans", (Untouched(np.array([[1, 0]], np.int8)), X), np.array([[True, False]])),
+    Call("whole", (np.array([1.9999, -3.0001], np.float32),), np.array([2, -3])),
+    Call("finite", (np.array([1, np.inf], np.float32),), np.array([1, -LOWEST], np.float32)),
+    Call("rows", (X, (2,)), X.reshape(-1, 2)),
+    Call("in_rows", (Untouched(X.reshape(-1)), X, 4), X),
+    Call("columns", ([X[:, 0], X],), np.hstack([X[:, :1], X])),
+    Call("cut", (X, AFTER_FIRST_COLUMN), X[:, :1], piece=0),
+    Call("cut", (X, AFTER_FIRST_COLUMN), X[:, 1:], piece=1),
+    Call("each_row", (X, 2), np.repeat(X, 2, axis=0)),
+    Call("all_rows", (X, X[:2]), np.tile(X, (2, 1))),
+    Call("padded", (X, 6), np.pad(X, ((0, 0), (0, 2)))),
+    Call("taken", (LENGTHS, 4), TAKEN),
+    Call("only", (TAKEN, np.where(TAKEN, X, np.float32(np.nan))), np.where(TAKEN, X, 0)),
+    Call("total", ([X, X],), 2 * X),
+    Call("sum", (X,), X.sum(1), {"axis": 1}),
+    Call("mean", (X,), X.mean()),
+    Call("mean", (X,), X.mean(1, keepdims=True), {"axis": 1, "keepdims": True}),
+    Call("std", (X,), X.std(ddof=1)),
+    Call("exp", (X,), np.exp(X)),
+    Call("minimum", (X, -X), -np.abs(X)),
+    Call("clip", (X, -0.5, 0.25), X.clip(-0.5, 0.25)),
+    Call("without_gradient", (X,), X),
 )
-#: Targets that every framework has.
+#: Operations that every framework has.
 REQUIRED = ("reshape", "integers", "side_by_side", "fill_forbidden")
 
 
-def _name(subject: Subject) -> str:
+def _prepared_framework(subject: Subject) -> str:
+    """Return the framework's name, ready for use.
+
+    Raises:
+        NotApplicable: The framework is not installed.
+    """
     name = subject.part.name
-    if not frameworks()[name].is_installed:
-        raise NotApplicable(f"{frameworks()[name].module} is not installed here")
+    framework = frameworks()[name]
+    if not framework.is_installed:
+        raise NotApplicable(f"{framework.module} is not installed here")
     # Other packages may have imported RLlib, which turns TensorFlow's eager execution off.
-    frameworks()[name].prepare()
+    framework.prepare()
     return name
 
 
@@ -99,41 +137,33 @@ def _name(subject: Subject) -> str:
 )
 def operations_are_those_of_numpy(subject: Subject) -> None:
     """The four required operations exist, and all operations work as documented."""
-    name = _name(subject)
+    name = _prepared_framework(subject)
     ops = tensor_ops(name)
     require(ops.framework == name, f"its table is named {ops.framework!r}, expected {name!r}")
-
-    def tensor(value: Any) -> Any:
-        with suppress(NotServedError):
-            return ops.tensor(value)
-        return value
-
-    for operation, ask, expected in OPERATIONS:
+    for call in CALLS:
         try:
-            found = ask(ops, tensor)
+            result = call.run(ops)
         except NotServedError:
             require(
-                operation not in REQUIRED,
-                f"{operation} is missing, but every framework must have it",
+                call.operation not in REQUIRED,
+                f"{call.operation} is missing, but every framework must have it",
             )
             continue
-        array = ops.array(found)
-        alike(
-            np.asarray(found if array is None else array),
-            np.asarray(expected),
-            f"{operation}()",
-            1e-5,
-        )
+        array = ops.array(result)
+        if array is None:
+            array = result
+        alike(np.asarray(array), np.asarray(call.expected), f"{call.operation}()", 1e-5)
 
 
 def _policies(subject: Subject) -> Iterator[tuple[Policy, Array]]:
     """Yield a small policy, and observations."""
-    name = _name(subject)
+    name = _prepared_framework(subject)
     try:
-        policy = build(VECTOR, TWO, {}, name, catalog=subject.catalog)
+        policy = build(VECTOR, TWO, config={}, framework=name, catalog=subject.catalog)
     except (NoMatchError, NotServedError, MissingPluginError) as error:
         raise NotApplicable(f"no installed model has code for it: {error}") from error
-    yield policy, np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
+    observations = np.random.default_rng(0).uniform(-1, 1, (5, 4))
+    yield policy, observations.astype(np.float32)
 
 
 #: Checks for backends, with a small policy and observations.
@@ -151,28 +181,30 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
     for count in (5, 1, 0):
         obs = observations[:count]
         step = policy.act(obs)
-        for what, found, expected in (
-            ("raw actions", step.raw_action, (count, 1)),
-            ("log densities", step.logp, (count,)),
-            ("values", step.value, (count,)),
-            ("parameters", step.dist_inputs, (count, 2)),
-        ):
-            if found is not None:
-                require(
-                    isinstance(found, np.ndarray),
-                    f"{what} are {type(found).__name__}, expected NumPy arrays",
-                )
-                require(
-                    found.shape == expected, f"{what} have shape {found.shape}, expected {expected}"
-                )
-        require(
-            all(action in (0, 1) for action in step.action),
-            f"it returned {step.action}, outside {TWO}",
-        )
-        again = [policy.act(obs, explore=False) for _ in range(2)]
-        alike(again[1].raw_action, again[0].raw_action, "acting without exploring, a second time")
+        _check_array(step.raw_action, "raw actions", (count, 1))
+        _check_array(step.logp, "log densities", (count,))
+        _check_array(step.value, "values", (count,))
+        _check_array(step.dist_inputs, "parameters", (count, 2))
+        are_inside = all(action in (0, 1) for action in step.action)
+        require(are_inside, f"it returned {step.action}, outside {TWO}")
+        greedy = policy.act(obs, explore=False).raw_action
+        greedy_again = policy.act(obs, explore=False).raw_action
+        alike(greedy_again, greedy, "acting without exploring, a second time")
         if policy.has_value and step.value is not None:
             alike(policy.values(obs), step.value, "values()", 1e-5)
+
+
+def _check_array(array: Array | None, what: str, shape: tuple[int, ...]) -> None:
+    """Raise an error unless a backend returned a NumPy array with a shape, or None, as for the
+    values of a model without a value branch.
+    """
+    if array is None:
+        return
+    require(
+        isinstance(array, np.ndarray),
+        f"{what} are {type(array).__name__}, expected NumPy arrays",
+    )
+    require(array.shape == shape, f"{what} have shape {array.shape}, expected {shape}")
 
 
 @check_backends(
@@ -184,28 +216,31 @@ def the_backend_evaluates(policy: Policy, obs: Array) -> None:
     typed error.
     """
     step = policy.act(obs)
+    batch = {"obs": obs, "raw_action": step.raw_action}
     try:
-        found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+        evaluation = policy.evaluate(batch)
     except NotServedError:
         return
-    alike(array_of(found.logp), step.logp, "evaluate()'s logp, compared with acting's")
-    require(
-        array_of(found.entropy).shape == (5,),
-        f"evaluate()'s entropy has shape {array_of(found.entropy).shape}",
-    )
+    alike(array_of(evaluation.logp), step.logp, "evaluate()'s logp, compared with acting's")
+    assert evaluation.entropy is not None
+    entropy = array_of(evaluation.entropy)
+    require(entropy.shape == (5,), f"evaluate()'s entropy has shape {entropy.shape}")
     if step.value is not None:
-        alike(array_of(found.value), step.value, "evaluate()'s value, compared with acting's")
-    unasked = policy.evaluate({"obs": obs, "raw_action": step.raw_action}, entropy=False)
+        assert evaluation.value is not None
+        alike(array_of(evaluation.value), step.value, "evaluate()'s value, compared with acting's")
+    without_entropy = policy.evaluate(batch, entropy=False)
     alike(
-        array_of(unasked.logp),
+        array_of(without_entropy.logp),
         step.logp,
         "the logp of evaluate(entropy=False), compared with acting's",
     )
-    for name, wrong in (
-        ("actions with a different width", {"obs": obs, "raw_action": np.zeros((5, 7), np.int64)}),
-        ("fewer actions than observations", {"obs": obs, "raw_action": step.raw_action[:2]}),
-        ("actions outside the space", {"obs": obs, "raw_action": step.raw_action + 9}),
+    for name, raw_actions in (
+        ("actions with a different width", np.zeros((5, 7), np.int64)),
+        ("fewer actions than observations", step.raw_action[:2]),
+        ("actions outside the space", step.raw_action + 9),
     ):
-        with suppress(CatalogError):
-            policy.evaluate(wrong)
-            require(False, f"evaluate() accepted {name}")
+        try:
+            policy.evaluate({"obs": obs, "raw_action": raw_actions})
+        except CatalogError:
+            continue
+        raise AssertionError(f"evaluate() accepted {name}")
