@@ -38,16 +38,18 @@ check_help = partial(check, "command", each=_ask_for_help)
 
 
 @check_help(hint="annotate parameters as typer expects, and give the function a docstring")
-def help_is_shown(done: subprocess.CompletedProcess[str]) -> None:
+def help_is_shown(process: subprocess.CompletedProcess[str]) -> None:
     """`--help` prints the usage and exits with status 0."""
-    require(done.returncode == 0, f"--help failed with {done.stderr[-2000:] or done.returncode}")
-    require("Usage" in done.stdout, f"--help printed no usage: {done.stdout[:200]!r}")
+    reason = process.stderr[-2000:] or process.returncode
+    require(process.returncode == 0, f"--help failed with {reason}")
+    require("Usage" in process.stdout, f"--help printed no usage: {process.stdout[:200]!r}")
 
 
 @check_help(
     hint="import frameworks inside the function: `rlcatalog NAME --help` should respond at once"
 )
-def help_imports_no_framework(done: subprocess.CompletedProcess[str]) -> None:
+def help_imports_no_framework(process: subprocess.CompletedProcess[str]) -> None:
     """`--help` does not import a framework."""
-    imported = done.stdout.rpartition("imported:")[2].split()
+    _, _, names = process.stdout.rpartition("imported:")
+    imported = names.split()
     require(not imported, f"--help imports {', '.join(imported)}")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from rlcatalog import Catalog, ExporterSpec, Match, SpaceInfo
+from rlcatalog import ActionDistSpec, Catalog, ExporterSpec, Match, SpaceInfo
 from rlcatalog.config import keys_of
+from rlcatalog.declaration import Declaration
 from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import PluginRecord, find_plugins, may_claim
 from rlcatalog.plugins import Part, Request
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
-from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
+from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS
 from rlcatalog_testing.passes import framework_modules, run_apart
 from rlcatalog_testing.plugins import PluginEntryPoint
 
@@ -28,11 +28,11 @@ EVERY = (
 CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
 
 
-def _is_asked(subject: Subject) -> bool:
+def _has_functions_to_call(subject: Subject) -> bool:
     """Return whether a lookup calls the part's functions; it calls none of a wrapper's, which need
     an environment.
     """
-    return bool(subject.part.declaration.functions) and kind_of(subject.part) in CHOSEN
+    return bool(subject.part.declaration.functions) and subject.part.slot in CHOSEN
 
 
 check_declarations = partial(check, *EVERY, every_framework=False)
@@ -51,32 +51,34 @@ def has_a_summary(subject: Subject) -> None:
 )
 def imports_no_framework(subject: Subject) -> None:
     """Importing the plugin and calling its functions imports no framework."""
-    own = _plugin_of(subject)
-    found: list[str] | None = []
-    if not _import_no_framework_together(subject.catalog, own):
-        found = _imported_by([own])
-    module = own.entry_point.value
-    if found is None:
+    plugin = _plugin_of(subject)
+    if _import_no_framework_together(subject.catalog, plugin):
+        return
+    module = plugin.entry_point.value
+    imported = _imported_by([plugin])
+    if imported is None:
         raise NotApplicable(f"{module!r} is not a module that another process can import")
-    require(
-        not found, f"{module} imports {', '.join(found)} although only its declarations are needed"
-    )
+    names = ", ".join(imported)
+    require(not imported, f"{module} imports {names} although only its declarations are needed")
 
 
-def _import_no_framework_together(catalog: Catalog, own: PluginRecord) -> bool:
+def _import_no_framework_together(catalog: Catalog, plugin: PluginRecord) -> bool:
     """Return whether one process loads a plugin and all others without a framework.
 
     This is the usual case, and the parts of all packages share this process.
     """
     plugins = find_plugins(catalog.entry_points)
-    everyone = [plugin for plugin in plugins if isinstance(plugin.entry_point.value, str)]
-    if own not in everyone:
+    importable = [record for record in plugins if isinstance(record.entry_point.value, str)]
+    if plugin not in importable:
         return False
-    with suppress(AssertionError):  # another plugin may not be importable
-        return _imported_by(everyone) == []
-    return False
+    try:
+        return _imported_by(importable) == []
+    except AssertionError:
+        return False  # another plugin may not be importable
 
 
+#: Exit status of the probe for a module that it cannot find.
+_NO_SUCH_MODULE = 77
 _PROBE = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")
@@ -98,31 +100,49 @@ print("imported:", *(name for name in sys.argv[2:] if name in sys.modules))
 
 
 def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
-    """Return the frameworks that a process imports when it loads and calls plugins; None if the
-    process fails.
+    """Return the frameworks that a process imports when it loads and calls plugins; None if it
+    cannot find a plugin's module.
     """
-    named = [(plugin.entry_point.value, plugin.distribution) for plugin in plugins]
-    done = run_apart(_PROBE, json.dumps(named), *framework_modules(), "keras")
-    if done.returncode == 77:
+    modules = [(plugin.entry_point.value, plugin.distribution) for plugin in plugins]
+    process = run_apart(_PROBE, json.dumps(modules), *framework_modules(), "keras")
+    if process.returncode == _NO_SUCH_MODULE:
         return None
+    first_module = plugins[0].entry_point.value
     require(
-        done.returncode == 0,
-        f"{named[0][0]} cannot be imported on its own: {done.stderr.strip()[-500:]}",
+        process.returncode == 0,
+        f"{first_module} cannot be imported on its own: {process.stderr.strip()[-500:]}",
     )
-    return done.stdout.rpartition("imported:")[2].split()
+    _, _, names = process.stdout.rpartition("imported:")
+    return names.split()
+
+
+def _config_struct(subject: Subject) -> type | None:
+    """Return the struct with the part's config keys, or None if it has none."""
+    path = subject.part.declaration.config
+    if path is None:
+        return None
+    return subject.catalog.registry.config_paths.get(path)
+
+
+def _has_config_struct(subject: Subject) -> bool:
+    return _config_struct(subject) is not None
 
 
 @check_declarations(
     hint="write Annotated[type, Meta(description='…')] for each key in the config struct",
-    where=lambda subject: (
-        subject.catalog.registry.config_paths.get(subject.part.declaration.config or "") is not None
-    ),
+    where=_has_config_struct,
 )
 def keys_are_described(subject: Subject) -> None:
     """Each config key has a one-line description."""
-    struct = subject.catalog.registry.config_paths[str(subject.part.declaration.config)]
-    bad = [key.name for key in keys_of(struct) if not key.meaning.strip() or "\n" in key.meaning]
-    require(not bad, f"{struct.__name__}: {', '.join(bad)} without a one-line description")
+    struct = _config_struct(subject)
+    assert struct is not None
+    undescribed = []
+    for key in keys_of(struct):
+        is_line = bool(key.meaning.strip()) and "\n" not in key.meaning
+        if not is_line:
+            undescribed.append(key.name)
+    names = ", ".join(undescribed)
+    require(not undescribed, f"{struct.__name__}: {names} without a one-line description")
 
 
 @check_declarations(
@@ -136,60 +156,84 @@ def names_are_its_own(subject: Subject) -> None:
 
     A framework may also have its library's name.
     """
-    part, declaration = subject.part, subject.part.declaration
-    after_its_library = part.kind == "framework" and part.name == frameworks()[part.name].module
-    names = [] if declaration.extends or after_its_library else [(part.kind, part.name)]
-    struct = subject.catalog.registry.config_paths.get(declaration.config or "")
-    names += [("config", key.name) for key in keys_of(struct)] if struct is not None else []
-    names += (
-        [("suffix", declaration.suffix)]
-        if isinstance(declaration, ExporterSpec) and declaration.suffix
-        else []
-    )
-    foreign = [name for kind, name in names if not may_claim(kind, name, part.distribution)]
-    begin = f"{'does' if len(foreign) == 1 else 'do'} not begin with"
-    own = part.distribution.replace("-", "-" if part.kind == "command" else "_")
-    require(not foreign, f"{', '.join(foreign)} {begin} {own!r}")
+    part = subject.part
+    foreign = []
+    for kind, name in _names_of(subject):
+        if not may_claim(kind, name, part.distribution):
+            foreign.append(name)
+    verb = "does" if len(foreign) == 1 else "do"
+    prefix = part.distribution
+    if part.kind != "command":
+        prefix = prefix.replace("-", "_")
+    require(not foreign, f"{', '.join(foreign)} {verb} not begin with {prefix!r}")
+
+
+def _names_of(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Yield the names that a part declares, each with its kind."""
+    part = subject.part
+    declaration = part.declaration
+    has_name_of_library = part.kind == "framework" and part.name == frameworks()[part.name].module
+    # An extension has the name of the part that it extends.
+    if declaration.extends is None and not has_name_of_library:
+        yield part.kind, part.name
+    struct = _config_struct(subject)
+    if struct is not None:
+        for key in keys_of(struct):
+            yield "config", key.name
+    if isinstance(declaration, ExporterSpec) and declaration.suffix:
+        yield "suffix", declaration.suffix
+
+
+def _is_not_the_kernels(subject: Subject) -> bool:
+    return subject.part.distribution != "rlcatalog"
 
 
 @check_declarations(
     hint="write dependencies = ['rlcatalog>=0.1,<0.2'] into pyproject.toml",
-    where=lambda subject: subject.part.distribution != "rlcatalog",
+    where=_is_not_the_kernels,
 )
 def bounds_the_kernel(subject: Subject) -> None:
     """The package metadata requires a range of kernel versions with a lower and an upper bound."""
     plugin = _plugin_of(subject)
     if isinstance(plugin.entry_point, PluginEntryPoint) and not plugin.requires:
         raise NotApplicable("it is not installed, so it has no metadata")
-    requires = [line for line in plugin.requires if re.match(r"rlcatalog(?![\w.-])", line)]
-    bounds = [line for line in requires if "extra ==" not in line]
-    ranges = [
-        line for line in bounds if "~=" in line or "==" in line or ("<" in line and ">=" in line)
-    ]
-    asks = ", ".join(bounds) or "no rlcatalog at all"
-    require(bool(ranges), f"its metadata requires {asks}; expected rlcatalog>=…,<…")
+    requirements = []
+    for line in plugin.requires:
+        is_on_kernel = re.match(r"rlcatalog(?![\w.-])", line) is not None
+        is_of_extra = "extra ==" in line
+        if is_on_kernel and not is_of_extra:
+            requirements.append(line)
+    text = ", ".join(requirements) or "no rlcatalog at all"
+    require(
+        any(map(_has_both_bounds, requirements)),
+        f"its metadata requires {text}; expected rlcatalog>=…,<…",
+    )
+
+
+def _has_both_bounds(requirement: str) -> bool:
+    if "~=" in requirement or "==" in requirement:
+        return True
+    return "<" in requirement and ">=" in requirement
 
 
 @check_declarations(
     hint="handle every request: shapes may be None and kinds may be unknown; raise only errors"
     " from rlcatalog.errors",
-    where=_is_asked,
+    where=_has_functions_to_call,
 )
 def answers_every_request(subject: Subject) -> None:
     """`match`, `claims`, `describe`, `size`, `initial_std` and `pinned_keys` only raise rlcatalog's
     errors, for any request.
     """
     for name, request, answer in answers(subject.part, subject.catalog):
-        what = (
-            f"{name} for {request.obs.describe()} →"
-            f" {request.action.describe() if request.action else None}"
-        )
+        action = request.action.describe() if request.action else None
+        what = f"{name} for {request.obs.describe()} → {action}"
         if isinstance(answer, Exception):
-            given = f"(encoded_shape={request.encoded_shape}, num_outputs={request.num_outputs})"
-            require(isinstance(answer, CatalogError), f"{what} {given} raised {reason(answer)}")
+            details = f"(encoded_shape={request.encoded_shape}, num_outputs={request.num_outputs})"
+            require(isinstance(answer, CatalogError), f"{what} {details} raised {reason(answer)}")
         elif name == "match":
-            fits = isinstance(answer, Match) and type(answer.why) is str and bool(answer.why)
-            require(fits, f"{what} returned {shown(answer)}")
+            is_match = isinstance(answer, Match) and type(answer.why) is str and bool(answer.why)
+            require(is_match, f"{what} returned {shown(answer)}")
 
 
 def answers(part: Part, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
@@ -198,59 +242,76 @@ def answers(part: Part, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
 
     A result is the return value or the exception.
     """
-    declaration = part.declaration
-    names = declaration.functions
+    names = part.declaration.functions
     for request in _requests(part, catalog):
-        matches = "match" not in names
+        matches = True
         for name in names:
-            arguments: tuple[Any, ...] = (request,)
-            if name in ("size", "initial_std"):
-                arguments = (request.action, request.config)
-            if name == "size" and getattr(declaration, "wraps_default", False):
-                arguments += (3,)
-            if (name != "match" and not matches) or arguments[0] is None:
-                continue  # the kernel does not ask it: it does not match, and no config names it
+            # The kernel asks a part that does not match, and that no config names, nothing else.
+            if not matches and name != "match":
+                continue
+            arguments = _arguments_of(name, part.declaration, request)
+            if arguments is None:
+                continue
+            function = vars(part.declaration)[name]
             try:
-                answer = getattr(declaration, name)(*arguments)
+                answer = function(*arguments)
             except Exception as error:
                 answer = error
-            matches = (
-                isinstance(answer, Match) and answer.rank is not None
-                if name == "match"
-                else matches
-            )
+            if name == "match":
+                matches = isinstance(answer, Match) and answer.rank is not None
             yield name, request, answer
 
 
+def _arguments_of(name: str, declaration: Declaration, request: Request) -> tuple[Any, ...] | None:
+    """Return the arguments with which the kernel calls a declaration's function for a request;
+    None if it does not call the function, because the request has no action space.
+    """
+    if name not in ("size", "initial_std"):
+        return (request,)
+    if request.action is None:
+        return None
+    if name == "size" and isinstance(declaration, ActionDistSpec) and declaration.wraps_default:
+        size_of_default = 3
+        return (request.action, request.config, size_of_default)
+    return (request.action, request.config)
+
+
 def _requests(part: Part, catalog: Catalog) -> Iterator[Request]:
-    kind, config = kind_of(part), catalog.parse_config(None).read_only()
+    """Yield requests for a part, as in a lookup: with more and more of what is known."""
+    kind = part.slot
     if kind not in CHOSEN:
         return  # for example, an environment cannot be made up
+    config = catalog.parse_config(None).read_only()
+    supported = [name for name in part.frameworks if name in frameworks()]
+    if not supported:
+        supported = [default_framework()]
     actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
-    served = [name for name in part.frameworks if name in frameworks()] or [default_framework()]
     for index, space in enumerate(OBSERVATIONS):
-        obs, action = SpaceInfo.read(space), actions[index % len(actions)]
+        obs = SpaceInfo.read(space)
+        action = actions[index % len(actions)]
         if kind == "preprocessor":
             yield Request(obs, config=config, catalog=catalog)
-            yield Request(obs, config=config, framework=served[0])
+            yield Request(obs, config=config, framework=supported[0])
             continue
         if kind == "action_dist":
             yield Request(action, action, config, catalog=catalog)
-        bare = Request(obs, action, config, catalog=catalog)
-        yield bare
-        yield (request := bare.replace(framework=served[0], num_outputs=4))
+        for_spaces = Request(obs, action, config, catalog=catalog)
+        yield for_spaces
+        for_framework = for_spaces.replace(framework=supported[0], num_outputs=4)
+        yield for_framework
         try:
-            made = catalog.preprocessor_for(obs, config)
-        except CatalogError:  # the package with the codecs is missing
-            yield request.replace(encoded_shape=obs.shape if obs.kind == "box" else (7,))
+            preprocessor = catalog.preprocessor_for(obs, config)
+        except CatalogError:
+            # The package with the codecs is missing.
+            shape = obs.shape if obs.kind == "box" else (7,)
+            yield for_framework.replace(encoded_shape=shape)
             continue
-        yield (
-            encoded := request.replace(
-                framework=served[-1], encoded_shape=made.shape, preprocessor=made
-            )
+        for_encoded = for_framework.replace(
+            framework=supported[-1], encoded_shape=preprocessor.shape, preprocessor=preprocessor
         )
-        yield encoded.replace(num_outputs=None)
-        yield encoded.replace(trunk_width=6)
+        yield for_encoded
+        yield for_encoded.replace(num_outputs=None)
+        yield for_encoded.replace(trunk_width=6)
 
 
 def _plugin_of(subject: Subject) -> PluginRecord:

@@ -4,8 +4,7 @@ listed part fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from rlcatalog.errors import CatalogError
 from rlcatalog_testing.checks.action_codecs import action_trials
 from rlcatalog_testing.checks.wrappers import environments
 from rlcatalog_testing.contract import Subject, check, require
-from rlcatalog_testing.examples import NAMING, kind_of, quiet
+from rlcatalog_testing.examples import NAMING, Example, quiet
 
 KINDS = (
     "trunk",
@@ -41,55 +40,83 @@ def has_a_way_in(subject: Subject) -> None:
 
     If the part declares a switch, the switch alone selects the part.
     """
-    if kind_of(subject.part) == "action_codec":
-        ways = {"class" for _ in action_trials(subject)}  # there is a space of one of its classes
-    else:
-        ways = _wraps(subject) if kind_of(subject.part) == "env_wrapper" else _is_looked_up(subject)
-    require(bool(ways), f"{subject.part.address} is installed, but no user input selects it")
-    switch = getattr(subject.part.declaration, "switch", None)
-    leads = switch is None or "switch" in ways
+    part = subject.part
+    ways = _ways_in(subject)
+    require(bool(ways), f"{part.address} is installed, but no user input selects it")
     require(
-        leads,
-        f"its switch {switch!r} does not select it: no example that turns it on chooses the part",
+        part.switch is None or "switch" in ways,
+        f"its switch {part.switch!r} does not select it: no example that turns it on chooses the"
+        " part",
     )
 
 
-def _is_looked_up(subject: Subject) -> set[str]:
+def _ways_in(subject: Subject) -> set[str]:
+    """Return the ways in which the part's examples select it: `"name"`, `"switch"`, `"class"`,
+    `"class or gap"` or `"match"`.
+    """
+    if subject.part.slot == "action_codec":
+        return _ways_to_a_codec(subject)
+    if subject.part.slot == "env_wrapper":
+        return _ways_to_a_wrapper(subject)
+    return _ways_to_a_chosen_part(subject)
+
+
+def _ways_to_a_codec(subject: Subject) -> set[str]:
+    # There are trials for each space of one of its classes.
+    all_trials = list(action_trials(subject))
+    if not all_trials:
+        return set()
+    return {"class"}
+
+
+def _ways_to_a_chosen_part(subject: Subject) -> set[str]:
     """Return the ways in which the examples' lookups choose the part."""
-    catalog, declaration = _as_users_have_it(subject), subject.part.declaration
-    name = NAMING.get(kind_of(subject.part), "custom_model")
-    found, reader = set(), replace(subject, catalog=catalog)
+    part = subject.part
+    catalog = _catalog_without_preference(subject)
+    as_users_have_it = replace(subject, catalog=catalog)
+    name_key = NAMING.get(part.slot, "custom_model")
+    ways = set()
     for example in subject.examples:
-        bare = {key: value for key, value in example.config.items() if key != name}
-        is_on = getattr(declaration, "is_on", None)
-        unnamed = (
-            "switch" if is_on is not None and is_on(catalog.parse_config(bare)) else "class or gap"
-        )
-        for way, config in ((unnamed, bare), ("name", {**bare, name: subject.part.address})):
-            with suppress(CatalogError):
-                if subject.part.address in [
-                    part.address for part in reader.resolve(example, config).parts()
-                ]:
-                    found.add(way)
-    return found
+        config = {key: value for key, value in example.config.items() if key != name_key}
+        is_on = part.declaration.is_on(catalog.parse_config(config))
+        if _is_chosen_for(as_users_have_it, example, config):
+            ways.add("switch" if is_on else "class or gap")
+        config[name_key] = part.address
+        if _is_chosen_for(as_users_have_it, example, config):
+            ways.add("name")
+    return ways
 
 
-def _wraps(subject: Subject) -> set[str]:
+def _is_chosen_for(subject: Subject, example: Example, config: Mapping[str, Any]) -> bool:
+    try:
+        parts = list(subject.resolve(example, config).parts())
+    except CatalogError:
+        return False
+    # Another catalog has another object for the part.
+    return any(part.address == subject.part.address for part in parts)
+
+
+def _ways_to_a_wrapper(subject: Subject) -> set[str]:
     """Return the ways in which the examples' environments are wrapped."""
-    catalog = _as_users_have_it(subject)
-    is_on: Callable[[Any], bool] = subject.part.declaration.is_on
-    return {
-        "switch" if is_on(catalog.parse_config(config)) else "match"
-        for _, env, config in environments(subject)
-        for c, answer in catalog.explain_wrapping(env, config)[1]
-        if c.address == subject.part.address and answer.rank is not None
-    }
+    part = subject.part
+    catalog = _catalog_without_preference(subject)
+    ways = set()
+    for _, env, config in environments(subject):
+        _, verdicts = catalog.explain_wrapping(env, config)
+        for candidate, answer in verdicts:
+            if candidate.address == part.address and answer.rank is not None:
+                is_on = part.declaration.is_on(catalog.parse_config(config))
+                ways.add("switch" if is_on else "match")
+    return ways
 
 
-def _as_users_have_it(subject: Subject) -> Catalog:
-    """Return the catalog without the conformance kit's preference for the part's distribution."""
-    catalog, own = subject.catalog, subject.part.distribution
-    prefer = tuple(name for name in catalog.prefer if name != own)
+def _catalog_without_preference(subject: Subject) -> Catalog:
+    """Return the catalog as users have it, without the conformance kit's preference for the part's
+    distribution.
+    """
+    catalog = subject.catalog
+    distribution = subject.part.distribution
+    prefer = tuple(name for name in catalog.prefer if name != distribution)
 
     def make() -> Catalog:
         with quiet():  # the kit's catalog has warned of plugins that do not load
