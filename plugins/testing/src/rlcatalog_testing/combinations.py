@@ -10,7 +10,7 @@ from rlcatalog.errors import ConfigError, NoMatchError, NotServedError, Unsuppor
 from rlcatalog.plugins import Part
 from rlcatalog_testing.checks.models import check_outputs, check_trained
 from rlcatalog_testing.contract import Subject
-from rlcatalog_testing.examples import Example, examples_of, kind_of, named
+from rlcatalog_testing.examples import Example, examples_of, named
 from rlcatalog_testing.passes import ModelTrial
 
 #: Errors from parts that cannot be combined; any other error is a fault.
@@ -19,12 +19,12 @@ REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
 def others(subject: Subject, slot: str) -> list[Part]:
     """Return the other installed models for a slot that support the part's framework."""
-    models = [
-        model
-        for model in subject.catalog.parts("model")
-        if subject.framework in (None, *model.frameworks)
-    ]
-    return [model for model in models if model is not subject.part and kind_of(model) == slot]
+    models = []
+    for model in subject.catalog.parts("model"):
+        has_code = subject.framework is None or subject.framework in model.frameworks
+        if has_code and model is not subject.part and model.slot == slot:
+            models.append(model)
+    return models
 
 
 def works_with(subject: Subject, other: Part, *, outside: bool) -> bool:
@@ -42,34 +42,39 @@ def works_with(subject: Subject, other: Part, *, outside: bool) -> bool:
         AssertionError: The combined model returns wrong results.
         CatalogError: One of the two raises an error.
     """
-    works = False
-    for example in examples_of(other, subject.catalog)[:1]:
-        mine = subject.examples[0]
-        theirs = named(other, example)
-        if outside:
-            joined = _join(mine, theirs, subject, outside=other)
-        else:
-            joined = _join(theirs, mine, subject, outside=subject.part)
-        works |= works_for(subject, joined, subject.part, other)
-    return works
+    others_examples = examples_of(other, subject.catalog)
+    if not others_examples:
+        return False
+    mine = subject.examples[0]
+    theirs = named(other, others_examples[0])
+    if outside:
+        joined = _join(subject, inner=mine, outer=theirs, outer_slot=other.slot)
+    else:
+        joined = _join(subject, inner=theirs, outer=mine, outer_slot=subject.part.slot)
+    return works_for(subject, joined, subject.part, other)
 
 
-def _join(inner: Example, outer: Example, subject: Subject, outside: Part) -> Example:
+def _join(subject: Subject, *, inner: Example, outer: Example, outer_slot: str) -> Example:
     """Return an example in which a memory or head wraps a different example's model.
 
     The outer model receives the part of the observation that the head claims; the inner model
     receives all other parts.
     """
-    resolution, config = subject.resolve(outer), {**outer.config, **inner.config}
-    if kind_of(outside) == "memory":
+    config = {**outer.config, **inner.config}
+    resolution = subject.resolve(outer)
+    if outer_slot == "memory":
         return Example(inner.obs, inner.action, config, inner.draw)
-    claimed = resolution.unclaimed.claimed if resolution.unclaimed is not None else ()
-    taken = {*claimed, resolution.mask_key} - {None}
-    if not taken:
+    outer_keys: set[str] = set()
+    if resolution.unclaimed is not None:
+        outer_keys.update(resolution.unclaimed.claimed)
+    if resolution.mask_key is not None:
+        outer_keys.add(resolution.mask_key)
+    if not outer_keys:
         return Example(inner.obs, outer.action, config)
     assert isinstance(outer.obs, spaces.Dict)
-    kept = {key: space for key, space in outer.obs.spaces.items() if key in taken}
-    return Example(spaces.Dict({**kept, "rest": inner.obs}), outer.action, config)
+    joined = {key: space for key, space in outer.obs.spaces.items() if key in outer_keys}
+    joined["rest"] = inner.obs
+    return Example(spaces.Dict(joined), outer.action, config)
 
 
 def works_for(subject: Subject, example: Example, *members: Part) -> bool:
@@ -77,8 +82,9 @@ def works_for(subject: Subject, example: Example, *members: Part) -> bool:
     cannot be combined.
     """
     try:
-        chosen = list(subject.resolve(example).parts())
-        if not all(member in chosen for member in members):
+        parts = list(subject.resolve(example).parts())
+        are_chosen = all(member in parts for member in members)
+        if not are_chosen:
             return False
         trial = ModelTrial(subject, example)
     except REFUSALS:

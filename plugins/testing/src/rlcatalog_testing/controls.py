@@ -7,7 +7,7 @@ other package.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from rlcatalog import Catalog, ModelSpec
@@ -17,17 +17,15 @@ from rlcatalog.plugins import Part
 from rlcatalog_testing.checks.models import check_outputs, check_trained
 from rlcatalog_testing.combinations import others, works_with
 from rlcatalog_testing.contract import Check, NotApplicable, Subject
-from rlcatalog_testing.examples import kind_of, observations_of, quiet
+from rlcatalog_testing.examples import observations_of, quiet
 from rlcatalog_testing.passes import ModelTrial, kit_of, seed
 
 #: Kinds of parts that a policy is built from.
 BUILT = ("model", "action_dist", "preprocessor", "action_codec", "filter")
-#: Slot of a model → the slots with which it is combined, and whether their models are outside it.
-COMPANY = {
-    "trunk": (("memory", True), ("head", True)),
-    "memory": (("head", True), ("trunk", False)),
-    "head": (("trunk", False),),
-}
+#: Slot of a model → the slots of the models around it.
+SLOTS_OUTSIDE = {"trunk": ("memory", "head"), "memory": ("head",), "head": ()}
+#: Slot of a model → the slots of the models inside it.
+SLOTS_INSIDE = {"trunk": (), "memory": ("trunk",), "head": ("trunk",)}
 
 
 def fault_elsewhere(
@@ -89,11 +87,11 @@ def fault_of_check(check: Check, provider: Part, subject: Subject) -> str | None
     """
     control = _catalog_without(subject)
     for part in control.parts():
-        is_alike = kind_of(part) == kind_of(subject.part)
-        if not part.is_indexed or not is_alike:
+        if not part.is_indexed or part.slot != subject.part.slot:
             continue
         listed = Subject(part, control, subject.framework)
-        if subject.framework not in (None, *listed.frameworks) or not _is_usable(listed):
+        has_code = subject.framework is None or subject.framework in listed.frameworks
+        if not has_code or not _is_usable(listed):
             continue
         try:
             seed(subject.framework)
@@ -121,8 +119,9 @@ def _fault_of_framework(subject: Subject, name: str) -> str | None:
     """Return why a framework's code cannot be imported; None if it can, or if the part's package
     provides it.
     """
-    providers = [c for c in subject.catalog.parts("framework") if c.name == name]
-    if subject.part.distribution in [c.distribution for c in providers]:
+    declarations = subject.catalog.parts("framework")
+    providers = [framework for framework in declarations if framework.name == name]
+    if subject.part.distribution in [provider.distribution for provider in providers]:
         return None
     try:
         kit_of(name)
@@ -138,36 +137,39 @@ def _suspects(subject: Subject, error: BaseException) -> Iterator[Part]:
     """Yield parts of other packages that may be the cause of an error: those that it names, and
     those of unlisted packages in the part's examples.
     """
-    own = subject.part.distribution
+    distribution = subject.part.distribution
     cause: BaseException | None = error
     while cause is not None:
-        named = cause.part if isinstance(cause, PartError) else None
-        if named is not None and named.kind in BUILT and named.distribution != own:
-            yield named
+        if isinstance(cause, PartError):
+            part = cause.part
+            if part is not None and part.kind in BUILT and part.distribution != distribution:
+                yield part
         cause = cause.__cause__ or cause.__context__
     # The part's own fault may prevent any of this.
     with suppress(Exception):
         for example in subject.few:
             for part in subject.resolve(example).parts():
-                if part.is_third_party and part.distribution != own:
+                if part.is_third_party and part.distribution != distribution:
                     yield part
 
 
 def _control(subject: Subject, suspect: Part) -> str | None:
     """Return what is wrong with a suspect in a catalog without the part under test."""
     control = _catalog_without(subject)
-    twins = [c for c in control.parts(suspect.kind) if c.address == suspect.address]
-    if not twins:
+    candidates = [part for part in control.parts(suspect.kind) if part.address == suspect.address]
+    if not candidates:
         return None
-    [twin] = twins
+    [twin] = candidates
     alone = Subject(twin, control, subject.framework)
     try:
         _use(alone)
         if isinstance(twin.declaration, ModelSpec):
             _combine_with_listed(alone)
     except PartError as error:
-        # Where the part under test is missing, a third part may have taken its place.
-        return str(error) if error.part is twin else None
+        if error.part is not twin:
+            # Where the part under test is missing, a third part may have taken its place.
+            return None
+        return str(error)
     except (NotApplicable, CatalogError):
         return None  # without the part under test, no policy can be built
     except Exception as error:
@@ -200,19 +202,25 @@ def _use(subject: Subject) -> None:
 def _combine_with_listed(subject: Subject) -> None:
     """Raise an error unless a model works together with the models that the public index lists."""
     has_memory = bool(subject.policy(subject.examples[0]).memory)
-    for slot, outside in COMPANY[kind_of(subject.part)]:
+    for slot in SLOTS_OUTSIDE[subject.part.slot]:
         if slot == "memory" and has_memory:
             continue  # a model with a state is inside no memory
-        for other in others(subject, slot):
-            if other.is_indexed:
-                works_with(subject, other, outside=outside)
+        for other in _listed(others(subject, slot)):
+            works_with(subject, other, outside=True)
+    for slot in SLOTS_INSIDE[subject.part.slot]:
+        for other in _listed(others(subject, slot)):
+            works_with(subject, other, outside=False)
+
+
+def _listed(parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if part.is_indexed]
 
 
 def _catalog_without(subject: Subject) -> Catalog:
-    """Return a catalog of all plugins but the one of the part under test."""
-    own = subject.part.distribution
+    """Return a catalog of all plugins except that of the part under test."""
+    distribution = subject.part.distribution
     plugins = find_plugins(subject.catalog.entry_points)
-    points = [plugin.entry_point for plugin in plugins if plugin.distribution != own]
-    prefer = [name for name in subject.catalog.prefer if name != own]
+    points = [plugin.entry_point for plugin in plugins if plugin.distribution != distribution]
+    prefer = [name for name in subject.catalog.prefer if name != distribution]
     with quiet():
         return Catalog(points, environ=subject.catalog.environ, prefer=prefer)

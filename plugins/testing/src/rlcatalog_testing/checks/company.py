@@ -10,6 +10,7 @@ from typing import Any
 
 from gymnasium import spaces
 
+from rlcatalog.models import ModelV2
 from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.checks.models import innermost
@@ -20,20 +21,20 @@ from rlcatalog_testing.examples import VECTOR, Example, named
 from rlcatalog_testing.passes import ModelTrial, every
 
 
-def _company(subject: Subject, slot: str, *, outside: bool) -> None:
+def _check_with_all(subject: Subject, slot: str, *, outside: bool) -> None:
     """Check the part combined with each installed model for a slot, which is outside or inside the
     part.
     """
     works = False
     for other in others(subject, slot):
-        with _blaming_the_faulty(subject, other):
+        with _blame_the_faulty(subject, other):
             works |= works_with(subject, other, outside=outside)
     if not works:
         raise NotApplicable(f"no installed {slot} can be combined with it")
 
 
 @contextmanager
-def _blaming_the_faulty(subject: Subject, other: Part) -> Iterator[None]:
+def _blame_the_faulty(subject: Subject, other: Part) -> Iterator[None]:
     """Note an error instead of raising it if the other model is faulty without the part, too."""
     try:
         yield
@@ -55,7 +56,7 @@ def works_inside_memories(subject: Subject) -> None:
     """As a trunk, the model works inside every installed memory."""
     if subject.policy(subject.examples[0]).memory:
         raise NotApplicable("it has a state, so a memory cannot be wrapped around it")
-    _company(subject, "memory", outside=True)
+    _check_with_all(subject, "memory", outside=True)
 
 
 @check(
@@ -65,7 +66,7 @@ def works_inside_memories(subject: Subject) -> None:
 )
 def works_under_heads(subject: Subject) -> None:
     """The model works under every installed head."""
-    _company(subject, "head", outside=True)
+    _check_with_all(subject, "head", outside=True)
 
 
 @check(
@@ -75,7 +76,7 @@ def works_under_heads(subject: Subject) -> None:
 )
 def works_around_trunks(subject: Subject) -> None:
     """The model works around every installed trunk."""
-    _company(subject, "trunk", outside=False)
+    _check_with_all(subject, "trunk", outside=False)
 
 
 @check(
@@ -85,43 +86,56 @@ def works_around_trunks(subject: Subject) -> None:
 )
 def works_for_a_part_of_an_observation(subject: Subject) -> None:
     """The model works inside trunks that use a separate model for each part of an observation."""
-    mine = next(
-        (e for e in subject.examples if not isinstance(e.obs, spaces.Dict | spaces.Tuple)), None
-    )
-    if mine is None:
+    simple_examples = [
+        example
+        for example in subject.examples
+        if not isinstance(example.obs, spaces.Dict | spaces.Tuple)
+    ]
+    if not simple_examples:
         raise NotApplicable("its examples have no simple observation")
-    tried = False
-    for holder in others(subject, "trunk"):
-        if getattr(holder.declaration, "pinned_keys", None) is not None:
-            with _blaming_the_faulty(subject, holder):
-                tried |= _works_in_a_place_of(subject, holder, mine)
-    if not tried:
+    works = False
+    for outer in others(subject, "trunk"):
+        if outer.declaration.has("pinned_keys"):
+            with _blame_the_faulty(subject, outer):
+                works |= _works_inside_trunk(subject, outer, simple_examples[0])
+    if not works:
         raise NotApplicable(
             "no installed trunk selects a model for a part of an observation by name"
         )
 
 
-def _works_in_a_place_of(subject: Subject, holder: Part, mine: Example) -> bool:
+def _works_inside_trunk(subject: Subject, outer: Part, example: Example) -> bool:
     """Check the part inside a trunk that takes the names of the models for parts of an observation;
     return False if the two cannot be combined.
+
+    Args:
+        subject: The part.
+        outer: The trunk.
+        example: The part's example, whose observations become a part of the trunk's.
     """
-    obs = spaces.Dict({"mine": mine.obs, "other": VECTOR})
-    path = next(
+    obs = spaces.Dict({"mine": example.obs, "other": VECTOR})
+    [path] = [
         child.path for child in SpaceInfo.read(obs).children if child.path.endswith("['mine']")
-    )
-    config = {
-        key: value for key, value in mine.config.items() if not key.startswith("custom_model")
-    }
-    example = named(holder, Example(obs, mine.action, config))
+    ]
+    config = {}
+    for key, value in example.config.items():
+        # The config must name the trunk instead of the part.
+        if not key.startswith("custom_model"):
+            config[key] = value
+    outer_example = named(outer, Example(obs, example.action, config))
     try:
-        pinned = subject.resolve(example).pinned_keys()
+        pinned = subject.resolve(outer_example).pinned_keys()
     except REFUSALS:
         return False
-    held = {key: nets for key, nets in pinned.items() if isinstance(nets, dict) and path in nets}
-    if not held:
+    # Config key of the trunk → path of a part of the observation → name of its model.
+    names: dict[str, dict[str, str]] = {}
+    for key, value in pinned.items():
+        if isinstance(value, dict) and path in value:
+            names[key] = {**value, path: subject.part.address}
+    if not names:
         return False
-    nets = {key: {**nets, path: subject.part.address} for key, nets in held.items()}
-    return works_for(subject, Example(obs, mine.action, {**example.config, **nets}), holder)
+    joined = Example(obs, example.action, {**outer_example.config, **names})
+    return works_for(subject, joined, outer)
 
 
 @check(
@@ -134,31 +148,44 @@ def shows_the_trunk_its_input(trial: ModelTrial) -> None:
     """The model calls its trunk, which only sees the part of the observation that no
     head claims.
     """
-    trunk: Any = innermost(trial.policy)
+    trunk = innermost(trial.policy)
     require(
         trunk is not trial.policy.model, f"{trial}: it contains no trunk: inner_models() is empty"
     )
-    inputs: list[Any] = []
-    forward = trunk.forward
+    inputs = _inputs_of_calls(trunk, trial)
+    require(bool(inputs), f"{trial}: it never calls its trunk")
+    unclaimed = trial.policy.resolution.unclaimed
+    if unclaimed is None:
+        return
+    obs = inputs[0]["obs"]
+    if isinstance(obs, dict):
+        claimed = [key for key in unclaimed.claimed if key in obs]
+        require(not claimed, f"{trial}: the trunk receives {claimed}, which the head has claimed")
+    is_vector = len(unclaimed.preprocessor.shape) == 1
+    if is_vector:
+        width = inputs[0]["obs_flat"].shape[-1]
+        expected = unclaimed.preprocessor.size
+        require(
+            width == expected,
+            f"{trial}: the trunk receives {width} values per row, expected the remaining"
+            f" {expected}",
+        )
 
-    def keep(input_dict: Any, *more: Any) -> Any:
+
+def _inputs_of_calls(inner: ModelV2, trial: ModelTrial) -> list[dict[str, Any]]:
+    """Return the input dicts with which a pass calls a model inside the trial's."""
+    model: Any = inner
+    forward = model.forward
+    inputs: list[dict[str, Any]] = []
+
+    def keep(input_dict: dict[str, Any], *more: Any) -> Any:
         inputs.append(input_dict)
         return forward(input_dict, *more)
 
-    trunk.forward = keep
+    model.forward = keep
     try:
         trial.run(trial.encoded(3))
     finally:
-        del trunk.forward
-    require(bool(inputs), f"{trial}: it never calls its trunk")
-    unclaimed, obs = trial.policy.resolution.unclaimed, inputs[0]["obs"]
-    if unclaimed is None:
-        return
-    shown = [key for key in unclaimed.claimed if isinstance(obs, dict) and key in obs]
-    require(not shown, f"{trial}: the trunk receives {shown}, which the head has claimed")
-    width = unclaimed.preprocessor.size
-    found = inputs[0]["obs_flat"].shape[-1] if len(unclaimed.preprocessor.shape) == 1 else width
-    require(
-        found == width,
-        f"{trial}: the trunk receives {found} values per row, expected the remaining {width}",
-    )
+        # Removes the function from the instance; the class's method stays.
+        del model.forward
+    return inputs
