@@ -10,12 +10,13 @@ import gymnasium
 import numpy as np
 
 from rlcatalog.errors import CatalogError
+from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Subject, require
 from rlcatalog_testing.examples import Example, observations_of
-from rlcatalog_testing.passes import Array, array_of
+from rlcatalog_testing.passes import array_of
 from rlcatalog_testing.trials import chance_trials, contains
 
 
@@ -44,11 +45,22 @@ def outputs_of(policy: Policy) -> OutputFunction:
     """Wrap a policy without memory as an engine."""
 
     def run(observations: Any, raw_actions: Array) -> PolicyOutputs:
+        batch: dict[str, Any] = {
+            "obs": policy.preprocess(observations),
+            "raw_action": raw_actions,
+        }
         mask = policy.action_mask(observations)
-        batch = {"obs": policy.preprocess(observations), "raw_action": raw_actions}
-        found = policy.evaluate(batch if mask is None else {**batch, "mask": mask})
-        action = policy.act(observations, explore=False).action
-        return PolicyOutputs(action, *map(array_of, (found.logp, found.entropy, found.value)))
+        if mask is not None:
+            batch["mask"] = mask
+        evaluation = policy.evaluate(batch)
+        assert evaluation.entropy is not None
+        assert evaluation.value is not None
+        return PolicyOutputs(
+            action=policy.act(observations, explore=False).action,
+            logp=array_of(evaluation.logp),
+            entropy=array_of(evaluation.entropy),
+            value=array_of(evaluation.value),
+        )
 
     return run
 
@@ -76,17 +88,27 @@ def check_same_outputs(
     expected = outputs_of(reference)(observations, raw_actions)
     for name, (policy, run) in engines.items():
         set_weights_of(policy.model, weights_of(reference.model))
-        for what, mine, theirs in zip(
-            PolicyOutputs._fields, expected, run(observations, raw_actions), strict=True
-        ):
+        outputs = run(observations, raw_actions)
+        for what in PolicyOutputs._fields:
             message = f"{name}: its {what} differs from the reference's"
-            for pair in zip(parts_of(theirs) or [theirs], parts_of(mine) or [mine], strict=True):
-                there, here = (np.asarray(values, np.float64) for values in pair)
-                np.testing.assert_allclose(there, here, tolerance, tolerance, err_msg=message)
+            # Actions of a Dict or Tuple space are structures of arrays.
+            arrays = _arrays_of(getattr(outputs, what))
+            expected_arrays = _arrays_of(getattr(expected, what))
+            for array, expected_array in zip(arrays, expected_arrays, strict=True):
+                np.testing.assert_allclose(
+                    array, expected_array, rtol=tolerance, atol=tolerance, err_msg=message
+                )
 
 
-#: Number of steps in an episode, and number of observations.
-STEPS, OBSERVATIONS = 6, 16
+def _arrays_of(output: TensorTree) -> list[Array]:
+    """Return the arrays in an output as float64."""
+    return [np.asarray(array, np.float64) for array in parts_of(output) or [output]]
+
+
+#: Number of steps in an episode.
+STEPS = 6
+#: Number of observations that an environment has; it repeats them.
+OBSERVATIONS = 16
 
 
 class ExampleEnv(gymnasium.Env[Any, Any]):
@@ -101,9 +123,11 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self, example: Example) -> None:
-        self.observation_space, self.action_space = example.obs, example.action
+        self.observation_space = example.obs
+        self.action_space = example.action
         self._observations = observations_of(example, OBSERVATIONS)
-        self._place = self._step = 0
+        self._index = 0
+        self._step = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -111,17 +135,21 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
         """Begin an episode; the sequence of observations continues."""
         super().reset(seed=seed)
         self._step = 0
-        return self._next(), {}
+        return self._next_observation(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step."""
         require(contains(self.action_space, action), f"{action!r} is not in {self.action_space}")
         self._step += 1
-        return self._next(), float(self.np_random.normal()), self._step == STEPS, False, {}
+        obs = self._next_observation()
+        reward = float(self.np_random.normal())
+        terminated = self._step == STEPS
+        truncated = False
+        return obs, reward, terminated, truncated, {}
 
-    def _next(self) -> Any:
-        self._place = (self._place + 1) % OBSERVATIONS
-        return self._observations[self._place]
+    def _next_observation(self) -> Any:
+        self._index = (self._index + 1) % OBSERVATIONS
+        return self._observations[self._index]
 
 
 def trained_weights(model: Any) -> dict[str, Array]:
@@ -142,12 +170,16 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
         AssertionError: Some weights have not changed, or are not finite; the message names them.
     """
     require(bool(before), "the model has no weights to train")
-    wrong = [name for name in before if not np.isfinite(after[name]).all()]
-    require(not wrong, f"after an update, these weights are not finite: {', '.join(wrong)}")
-    still = [
-        name for name in before if before[name].size and np.array_equal(before[name], after[name])
-    ]
-    require(not still, f"an update does not change these weights: {', '.join(still)}")
+    not_finite = [name for name in before if not np.isfinite(after[name]).all()]
+    require(
+        not not_finite, f"after an update, these weights are not finite: {', '.join(not_finite)}"
+    )
+    unchanged = []
+    for name, weights in before.items():
+        is_empty = weights.size == 0
+        if not is_empty and np.array_equal(weights, after[name]):
+            unchanged.append(name)
+    require(not unchanged, f"an update does not change these weights: {', '.join(unchanged)}")
 
 
 @contextmanager
@@ -166,8 +198,6 @@ def update_example(subject: Subject) -> Example:
         NotApplicable: The part is a deterministic distribution, so no log density changes the
             weights for actions.
     """
-    return (
-        chance_trials(subject)[0].example
-        if subject.part.kind == "action_dist"
-        else subject.examples[0]
-    )
+    if subject.part.kind == "action_dist":
+        return chance_trials(subject)[0].example
+    return subject.examples[0]

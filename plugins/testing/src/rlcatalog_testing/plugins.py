@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -49,18 +49,18 @@ class PluginEntryPoint:
     ) -> None:
         self._plugin = plugin
         self.name = name or distribution
-        self.value = (
-            plugin
-            if isinstance(plugin, str)
-            else getattr(plugin, "__name__", type(plugin).__name__)
-        )
+        if isinstance(plugin, str):
+            self.value = plugin
+        else:
+            # A module has this name; the author's object may have none.
+            self.value = getattr(plugin, "__name__", type(plugin).__name__)
         self.dist = _StandInDistribution(distribution, version, requires)
 
     def load(self) -> Any:
         """Import the plugin."""
-        return (
-            importlib.import_module(self._plugin) if isinstance(self._plugin, str) else self._plugin
-        )
+        if isinstance(self._plugin, str):
+            return importlib.import_module(self._plugin)
+        return self._plugin
 
 
 def plugin_of(**hooks: Any) -> ModuleType:
@@ -75,9 +75,17 @@ def plugin_of(**hooks: Any) -> ModuleType:
     """
     plugin = ModuleType("made_up_plugin")
     for name, hook in hooks.items():
-        function = hook if isinstance(hook, FunctionType) else lambda value=hook: value
+        function = hook if isinstance(hook, FunctionType) else _function_that_returns(hook)
         setattr(plugin, name, hookimpl(function))
     return plugin
+
+
+def _function_that_returns(value: Any) -> Callable[[], Any]:
+    # A def rather than a partial, because pluggy reads a hook's parameters.
+    def hook() -> Any:
+        return value
+
+    return hook
 
 
 def isolated_catalog(
@@ -93,7 +101,10 @@ def isolated_catalog(
         prefer: Distributions whose parts win ties.
     """
     installed = {plugin.distribution: plugin.entry_point for plugin in find_plugins(scan())}
-    found = [
-        installed[normalize(plugin)] if isinstance(plugin, str) else plugin for plugin in plugins
-    ]
-    return Catalog(found, environ=environ or {}, prefer=prefer)
+    entry_points = []
+    for plugin in plugins:
+        if isinstance(plugin, str):
+            entry_points.append(installed[normalize(plugin)])
+        else:
+            entry_points.append(plugin)
+    return Catalog(entry_points, environ=environ or {}, prefer=prefer)
