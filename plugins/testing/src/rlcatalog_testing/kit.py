@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rlcatalog.catalog import Catalog, default_catalog
@@ -24,7 +25,7 @@ from rlcatalog_testing import checks as own_checks
 from rlcatalog_testing.checks.declarations import EVERY
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Subject
 from rlcatalog_testing.controls import fault_elsewhere, fault_of_check
-from rlcatalog_testing.examples import kind_of, quiet
+from rlcatalog_testing.examples import quiet
 from rlcatalog_testing.passes import seed
 
 #: The kernel's own checks.
@@ -35,9 +36,16 @@ _SPACES = (
     "if it is not for this space, declare examples='package.module:function' with the spaces"
     " that it takes"
 )
-OWN = tuple(
-    value for module in _MODULES for value in vars(module).values() if isinstance(value, Check)
-)
+
+
+def _checks_of(modules: Iterable[ModuleType]) -> Iterator[Check]:
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, Check):
+                yield value
+
+
+OWN = tuple(_checks_of(_MODULES))
 
 
 class ConformanceError(CatalogError, AssertionError):
@@ -73,13 +81,11 @@ class Case:
     provider: Part | None = None
 
     def __str__(self) -> str:
-        framework = (
-            f"-{self.subject.framework}"
-            if self.check.every_framework and self.subject.framework
-            else ""
-        )
-        name = f"{kind_of(self.subject.part)}-{self.subject.part.name}"
-        return f"{name}-{self.check.name}{framework}"
+        part = self.subject.part
+        name = f"{part.slot}-{part.name}-{self.check.name}"
+        if self.check.every_framework and self.subject.framework:
+            name += f"-{self.subject.framework}"
+        return name
 
     def __call__(self) -> None:
         """Run the check.
@@ -93,9 +99,9 @@ class Case:
         # Omit from pytest's reports, because the message shows the failure.
         __tracebackhide__ = True
         for check in self.after:
-            if self.subject.once(
-                ("fails", check.name, self.subject.framework), Case(check, self.subject)._fails
-            ):
+            key = ("fails", check.name, self.subject.framework)
+            earlier_case = Case(check, self.subject)
+            if self.subject.once(key, earlier_case._fails):
                 raise NotApplicable(f"{check.name} comes first, and fails")
         try:
             if self.check.every_framework:
@@ -103,15 +109,19 @@ class Case:
             self.check(self.subject)
         except (KeyboardInterrupt, NotApplicable):
             raise
+        except AssertionError as error:
+            self._raise_fault_elsewhere(error)
+            # The message has all that a check's own error says.
+            raise self._failure(error) from None
         except BaseException as error:
             self._raise_fault_elsewhere(error)
-            raise self._failure(error) from (None if isinstance(error, AssertionError) else error)
+            raise self._failure(error) from error
 
     def _raise_fault_elsewhere(self, error: BaseException) -> None:
         """Note a fault in another package, if there is one that explains an error, and raise it.
 
-        Without the checks of other packages, the part is still checked against its contract. The
-        kit's own checks are needed.
+        Another package's check is then skipped, because the kit still checks the part against its
+        contract. A check of the kit is blocked, because nothing else checks the same.
         """
         foreign = self._foreign_provider()
         frameworks = self.subject.frameworks
@@ -135,24 +145,27 @@ class Case:
 
     def _failure(self, error: BaseException) -> ConformanceError:
         """Return the message for a fault of the part, with advice if the check has some."""
-        ours = isinstance(error, AssertionError | CatalogError)
         title = f"{self.subject.part.title}: "
-        what = str(error).removeprefix(title)
-        if not ours:
+        if _is_from_check(error):
+            what = str(error).removeprefix(title)
+        else:
             what = f"{reason(error)}{_place(error, self.subject)}"
+        what = what.rstrip(".") or "it does not hold"
+        message = f"{self}: {title}{what}."
         advice = self._advice(error)
-        hint = f" Hint: {advice}." if advice else ""
-        return ConformanceError(f"{self}: {title}{what.rstrip('.') or 'it does not hold'}.{hint}")
+        if advice:
+            message += f" Hint: {advice}."
+        return ConformanceError(message)
 
     def _advice(self, error: BaseException) -> str:
         """Return advice for the part's author; "" if there is none for this error."""
+        part = self.subject.part
         if isinstance(error, PartError) and error.__cause__ is not None:
-            declared = self.subject.part.declaration
-            is_plain = getattr(declared, "plain", False) and declared.examples is None
-            return _SPACES if is_plain else ""
+            if part.is_plain and part.declaration.examples is None:
+                return _SPACES
+            return ""
         # The check's hint does not apply to errors in the part's own code.
-        is_from_check = isinstance(error, AssertionError | CatalogError)
-        if not is_from_check or isinstance(error, ExampleError):
+        if not _is_from_check(error) or isinstance(error, ExampleError):
             return ""
         return self.check.hint
 
@@ -165,17 +178,24 @@ class Case:
         return False
 
 
+def _is_from_check(error: BaseException) -> bool:
+    """Return whether a check or rlcatalog raised an error, rather than the part's own code."""
+    return isinstance(error, AssertionError | CatalogError)
+
+
 def _place(error: BaseException, subject: Subject) -> str:
     """Return the line in the plugin's own files that raised an error; empty if the error came from
     elsewhere.
     """
-    roots = {
-        target.partition(".")[0].partition(":")[0]
-        for target in subject.part.declaration.targets.values()
-    }
+    packages = set()
+    for target in subject.part.declaration.targets.values():
+        module, _, _ = target.partition(":")
+        packages.add(module.partition(".")[0])
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if path.stem in roots or roots & set(path.parts[:-1]):
+        is_module = path.stem in packages
+        is_in_package = not packages.isdisjoint(path.parts[:-1])
+        if is_module or is_in_package:
             return f" (at {path.name}:{frame.lineno} in {frame.name})"
     return ""
 
@@ -214,39 +234,69 @@ def cases(
             is not a case.
     """
     catalog = catalog or default_catalog()
-    own, expected = normalize(distribution), expected or {}
-    parts = [c for c in catalog.parts() if c.distribution == own]
+    normal_name = normalize(distribution)
+    parts = _parts_of(normal_name, catalog)
     if not parts:
         raise _without_parts(catalog, distribution)
-    if any(c.is_third_party for c in parts) and own not in catalog.prefer:
+    has_third_party = any(part.is_third_party for part in parts)
+    if has_third_party and normal_name not in catalog.prefer:
         # If it takes precedence, try everything that it fits, not only what listed parts do not
         # fit.
         with quiet():  # the first catalog has warned of plugins that do not load
             catalog = Catalog(
-                catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer)
+                catalog.entry_points, environ=catalog.environ, prefer=(normal_name, *catalog.prefer)
             )
-        parts = [c for c in catalog.parts() if c.distribution == own]
-    checks = dict[Check, Part | None].fromkeys(OWN) | checks_of_plugins(catalog)
-    found = list[Case]()
-    for whole in (Subject(part, catalog) for part in parts):
-        # Once per installed framework that it supports, or once if it does not need one.
-        for subject in [whole.within(name) for name in whole.frameworks] or [whole]:
-            found += _cases_of(subject, checks)
-    names = [str(case) for case in found]
-    if unknown := [name for name in expected if name not in names]:
-        raise UnknownNameError(
-            f"expected: {unknown[0]!r} is not a case of {distribution}.{nearest(unknown[0], names)}"
-        )
-    return [replace(case, expected=expected.get(str(case))) for case in found]
+        parts = _parts_of(normal_name, catalog)
+    checks: dict[Check, Part | None] = dict.fromkeys(OWN)
+    checks.update(checks_of_plugins(catalog))
+    all_cases: list[Case] = []
+    for part in parts:
+        for subject in _subjects_of(part, catalog):
+            all_cases += _cases_of(subject, checks)
+    if expected is None:
+        return all_cases
+    return _with_expected_failures(all_cases, expected, distribution)
+
+
+def _parts_of(distribution: str, catalog: Catalog) -> list[Part]:
+    return [part for part in catalog.parts() if part.distribution == distribution]
+
+
+def _subjects_of(part: Part, catalog: Catalog) -> list[Subject]:
+    """Return the part once per installed framework that it supports, or once if it needs none."""
+    subject = Subject(part, catalog)
+    subjects = [subject.within(framework) for framework in subject.frameworks]
+    return subjects or [subject]
 
 
 def _cases_of(subject: Subject, checks: Mapping[Check, Part | None]) -> Iterator[Case]:
-    stopping: tuple[Check, ...] = ()
+    """Yield the cases of a part; each comes after the checks before it that stop at a failure."""
+    is_first_framework = subject.framework in (None, *subject.frameworks[:1])
+    stopping: list[Check] = []
     for check, provider in checks.items():
-        now = check.every_framework or subject.framework in (None, *subject.frameworks[:1])
-        if now and kind_of(subject.part) in check.kinds and check.where(subject):
-            yield Case(check, subject, after=stopping, provider=provider)
-            stopping += (check,) if check.stops else ()
+        if not check.every_framework and not is_first_framework:
+            continue
+        if subject.part.slot in check.kinds and check.where(subject):
+            yield Case(check, subject, after=tuple(stopping), provider=provider)
+            if check.stops:
+                stopping.append(check)
+
+
+def _with_expected_failures(
+    all_cases: list[Case], expected: Mapping[str, str], distribution: str
+) -> list[Case]:
+    """Return the cases; each that is expected to fail has the reason.
+
+    Raises:
+        UnknownNameError: A name in `expected` is not a case.
+    """
+    names = [str(case) for case in all_cases]
+    for name in expected:
+        if name not in names:
+            raise UnknownNameError(
+                f"expected: {name!r} is not a case of {distribution}.{nearest(name, names)}"
+            )
+    return [replace(case, expected=expected.get(str(case))) for case in all_cases]
 
 
 def checks_of_plugins(catalog: Catalog) -> dict[Check, Part]:
@@ -278,35 +328,33 @@ def _load_check(part: Part) -> Check:
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
     """Return the error for a distribution that has no parts in a catalog."""
-    asked, records = (
-        normalize(distribution),
-        {record.distribution: record for record in catalog.plugins},
-    )
-    if asked in records:
-        record = records[asked]
-        if record.error is not None:
-            star = _star_import(record.exception)
-            return ConformanceError(f"{distribution} {record.version} {record.condition}{star}")
-        why = (
+    name = normalize(distribution)
+    records = {record.distribution: record for record in catalog.plugins}
+    record = records.get(name)
+    if record is not None and record.error is not None:
+        note = _note_on_star_import(record.exception)
+        return ConformanceError(f"{distribution} {record.version} {record.condition}{note}")
+    if record is not None:
+        return UnknownNameError(
             f"{distribution!r} has no part in this catalog. `rlcatalog list` shows how each"
             " plugin was loaded."
         )
-    elif catalog is default_catalog():
-        why = (
-            f"{distribution!r} is not installed.{nearest(asked, records)} Run `pip install -e .`"
-            " in its folder."
+    similar = nearest(name, records)
+    if catalog is default_catalog():
+        return UnknownNameError(
+            f"{distribution!r} is not installed.{similar} Run `pip install -e .` in its folder."
         )
-    else:
-        why = f"{distribution!r} is not in this catalog.{nearest(asked, records)}"
-    return UnknownNameError(why)
+    return UnknownNameError(f"{distribution!r} is not in this catalog.{similar}")
 
 
-def _star_import(error: BaseException | None) -> str:
+def _note_on_star_import(error: BaseException | None) -> str:
     """Return a note on the star import behind an error, or "".
 
     A star import fails if any public name does.
     """
-    for frame in traceback.extract_tb(error.__traceback__) if error is not None else ():
+    if error is None:
+        return ""
+    for frame in traceback.extract_tb(error.__traceback__):
         line = (frame.line or "").strip()
         if re.fullmatch(r"from [\w.]+ import \*.*", line):
             return (
@@ -324,21 +372,28 @@ def outcomes(found: list[Case]) -> Iterator[Outcome]:
 
 def outcome_of(case: Case) -> Outcome:
     """Run a case and return its result."""
+    # The cases of a part share its subject, and so its notes.
     case.subject.notes.clear()
-    status, why = "passed", ""
+    status, why = _run(case)
+    notes = tuple(dict.fromkeys(case.subject.notes))
+    return Outcome(str(case), status, why, notes)
+
+
+def _run(case: Case) -> tuple[str, str]:
+    """Run a case and return its status, and why."""
     try:
         case()
-        if case.expected is not None:
-            status, why = "failed", f"{case}: expected to fail ({case.expected}), but passes."
     except NotApplicable as error:
-        status, why = "skipped", str(error)
+        return "skipped", str(error)
     except BlockedError as error:
-        status, why = "blocked", str(error)
+        return "blocked", str(error)
     except ConformanceError as error:
-        status, why = "failed", str(error)
         if case.expected is not None:
-            status, why = "expected", case.expected
-    return Outcome(str(case), status, why, tuple(dict.fromkeys(case.subject.notes)))
+            return "expected", case.expected
+        return "failed", str(error)
+    if case.expected is not None:
+        return "failed", f"{case}: expected to fail ({case.expected}), but passes."
+    return "passed", ""
 
 
 def check_plugin(
@@ -365,13 +420,14 @@ def check_plugin(
         >>> {result.status for result in results} <= {"passed", "skipped"}
         True
     """
-    ended = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
-    if failed := [outcome for outcome in ended if outcome.status in ("failed", "blocked")]:
+    results = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
+    failures = [result for result in results if result.status in ("failed", "blocked")]
+    if failures:
+        messages = "\n".join(failure.why for failure in failures)
         raise ConformanceError(
-            f"{distribution}: {len(failed)} of {len(ended)} checks failed:\n"
-            + "\n".join(f.why for f in failed)
+            f"{distribution}: {len(failures)} of {len(results)} checks failed:\n{messages}"
         )
-    return ended
+    return results
 
 
 def parametrize_with_checks(
@@ -397,10 +453,8 @@ def parametrize_with_checks(
     parameters = []
     for name in distributions:
         for case in cases(name, catalog=catalog, expected=expected):
-            marks = (
-                []
-                if case.expected is None
-                else [pytest.mark.xfail(reason=case.expected, strict=True)]
-            )
+            marks = []
+            if case.expected is not None:
+                marks.append(pytest.mark.xfail(reason=case.expected, strict=True))
             parameters.append(pytest.param(partial(run, case), id=str(case), marks=marks))
     return pytest.mark.parametrize("check", parameters)
