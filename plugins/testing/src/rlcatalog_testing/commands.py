@@ -47,7 +47,10 @@ def _line(outcome: Outcome) -> str:
     if outcome.status == "failed":
         text = why.replace(" Hint: ", "\n         Hint: ", 1)
         return f"failed   {outcome.name}\n         {text}"
-    return f"{outcome.status:8} {outcome.name}{f' ({why})' if why else ''}"
+    line = f"{outcome.status:8} {outcome.name}"
+    if why:
+        line += f" ({why})"
+    return line
 
 
 def check(
@@ -65,12 +68,13 @@ def check(
     with redirect_stdout(), _one_thread():
         from rlcatalog_testing import cases, outcomes
 
-        expected = {case: str(why) for case, why in key_values(expect or [], "--expect").items()}
-        to_run = cases(distribution, expected=expected)
+        reasons = key_values(expect or [], "--expect")
+        expected = {case: str(why) for case, why in reasons.items()}
+        all_cases = cases(distribution, expected=expected)
         if as_json:
-            results = list(outcomes(to_run))
+            results = list(outcomes(all_cases))
         else:
-            results = _run_and_print(to_run)
+            results = _run_and_print(all_cases)
     if as_json:
         print_json([dataclasses.asdict(outcome) for outcome in results])
     else:
@@ -101,15 +105,17 @@ def _run_and_print(cases: Sequence[Case]) -> list[Outcome]:
     with show_items("check", len(cases)) as items:
         for case in cases:
             items.begin(str(case))
-            results.append(outcome_of(case))
-            items.print(_line(results[-1]))
+            outcome = outcome_of(case)
+            items.print(_line(outcome))
+            results.append(outcome)
     return results
 
 
 def _summary(distribution: str, results: Sequence[Outcome]) -> Iterator[str]:
     """Yield lines with the numbers of results and the faults of other packages."""
     counts = Counter(outcome.status for outcome in results)
-    yield f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
+    numbers = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    yield f"{distribution}: {numbers}"
     blocking = _notes(outcome for outcome in results if outcome.status == "blocked")
     others = [note for note in _notes(results) if note not in blocking]
     if blocking:
@@ -117,15 +123,20 @@ def _summary(distribution: str, results: Sequence[Outcome]) -> Iterator[str]:
             f"{distribution} cannot be checked in full, because parts of other packages that the"
             " blocked checks need are faulty:"
         )
-        yield from (f"  {note}" for note in blocking)
+        for note in blocking:
+            yield f"  {note}"
     if others:
         yield f"note: Other packages have faults, which do not count against {distribution}:"
-        yield from (f"  {note}" for note in others)
+        for note in others:
+            yield f"  {note}"
 
 
 def _notes(results: Iterable[Outcome]) -> list[str]:
     """Return the notes of outcomes, each once."""
-    return list(dict.fromkeys(note for outcome in results for note in outcome.notes))
+    notes: dict[str, None] = {}
+    for outcome in results:
+        notes.update(dict.fromkeys(outcome.notes))
+    return list(notes)
 
 
 def new(
@@ -142,14 +153,17 @@ def new(
     out: Annotated[Path, typer.Option(help="The folder in which to create the package.")] = Path(),
 ) -> None:
     """Write a new plugin package, with a working part and its tests, for you to change."""
-    wanted = None if frameworks is None else [name.strip() for name in frameworks.split(",")]
-    files = package_files(kind, name, wanted)
+    framework_names: list[str] | None = None
+    if frameworks is not None:
+        framework_names = [name.strip() for name in frameworks.split(",")]
+    files = package_files(kind, name, framework_names)
     folder = out / name
     write_package(folder, files)
     typer.echo(f"{folder}: {len(files)} files. README.md describes each file. Next:")
-    chosen = chosen_frameworks(kind, wanted)
-    if preparation(chosen) and not is_prepared(chosen):
-        typer.echo(f"  {preparation(chosen)}")
+    supported = chosen_frameworks(kind, framework_names)
+    install_first = preparation(supported)
+    if install_first and not is_prepared(supported):
+        typer.echo(f"  {install_first}")
     typer.echo(f"  cd {folder}")
-    typer.echo(f'  pip install -e ".[{extras_of(chosen)}]"')
+    typer.echo(f'  pip install -e ".[{extras_of(supported)}]"')
     typer.echo("  pytest")

@@ -75,10 +75,14 @@ class Kind:
 _TEMPLATES = Path(__file__).parent / "templates"
 #: Contents of `templates/kinds.toml`: the kinds of part, and the purpose of each file in a package.
 _TABLE = tomllib.loads((_TEMPLATES / "kinds.toml").read_text(encoding="utf-8"))
-KINDS = {
-    name: Kind(**{**kind, "keys": tuple(Key(**key) for key in kind.get("keys", ()))})
-    for name, kind in _TABLE["kinds"].items()
-}
+
+
+def _read_kind(entry: Mapping[str, Any]) -> Kind:
+    keys = tuple(Key(**key) for key in entry.get("keys", ()))
+    return Kind(**{**entry, "keys": keys})
+
+
+KINDS = {name: _read_kind(entry) for name, entry in _TABLE["kinds"].items()}
 
 
 def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None) -> dict[str, str]:
@@ -101,45 +105,55 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         raise UnknownNameError(
             f"{shown(kind)} is not a kind of part.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}."
         )
-    chosen = chosen_frameworks(kind, frameworks)
+    supported = chosen_frameworks(kind, frameworks)
     package = import_name(name)
     check_owners(kind, name)
-    stems = {path.name.removesuffix(".jinja") for path in (_TEMPLATES / kind).glob("*.py.jinja")}
-    sources = sorted(
-        stems - {"tests.py"} - {f"{name}.py" for name in FRAMEWORKS if name not in chosen}
-    )
-    source, tests = f"src/{package}", f"tests/test_{package}.py"
     templates = {
         "pyproject.toml": "common/pyproject.toml",
         "README.md": "common/README.md",
         ".gitignore": "common/gitignore",
         ".github/workflows/ci.yml": "common/ci.yml",
-        f"{source}/__init__.py": "common/__init__.py",
-        f"{source}/py.typed": "common/py.typed",
-        **{f"{source}/{stem}": f"{kind}/{stem}" for stem in sources},
-        tests: f"{kind}/tests.py",
+        f"src/{package}/__init__.py": "common/__init__.py",
+        f"src/{package}/py.typed": "common/py.typed",
     }
-    contents = [
-        (f"{source}/{stem}", what)
-        for stem, what in _TABLE["files"].items()
-        if f"{source}/{stem}" in templates
-    ]
+    modules = _modules_of(kind, supported)
+    for module in modules:
+        templates[f"src/{package}/{module}"] = f"{kind}/{module}"
+    tests = f"tests/test_{package}.py"
+    templates[tests] = f"{kind}/tests.py"
+    # Path → what the file is for, as the package's README lists it.
+    contents = []
+    for module, purpose in _TABLE["files"].items():
+        if module in modules:
+            contents.append((f"src/{package}/{module}", purpose))
+    contents.append(
+        (tests, "the tests: the conformance kit, and tests for this part's own behaviour")
+    )
     values = {
         **vars(KINDS[kind]),
         "kind": kind,
         "name": name,
         "package": package,
-        "frameworks": chosen,
-        "extras": extras_of(chosen),
+        "frameworks": supported,
+        "extras": extras_of(supported),
         "bound": kernel_bound(__version__),
         "parts": parts_for_tests(),
-        "preparation": preparation(chosen),
-        "contents": [
-            *contents,
-            (tests, "the tests: the conformance kit, and tests for this part's own behaviour"),
-        ],
+        "preparation": preparation(supported),
+        "contents": contents,
     }
     return _render(templates, values)
+
+
+def _modules_of(kind: str, frameworks: Sequence[str]) -> list[str]:
+    """Return the names of the package's modules for which a kind of part has a template, without
+    the code for other frameworks.
+    """
+    modules = {path.name.removesuffix(".jinja") for path in (_TEMPLATES / kind).glob("*.py.jinja")}
+    modules.remove("tests.py")
+    for framework in FRAMEWORKS:
+        if framework not in frameworks:
+            modules.discard(f"{framework}.py")
+    return sorted(modules)
 
 
 def write_package(folder: Path, files: Mapping[str, str]) -> None:
@@ -194,32 +208,43 @@ def check_owners(kind: str, name: str) -> None:
     Raises:
         DuplicateNameError: The name is taken. The message names the owner.
     """
-    package, own = import_name(name), normalize(name)
-    if own in public_index.distributions():
+    package = import_name(name)
+    distribution = normalize(name)
+    if distribution in public_index.distributions():
         raise DuplicateNameError(
             f"{name} is a distribution in the public index. Choose another name."
         )
-    version = installed_version(own)
+    version = installed_version(distribution)
     if version is not None:
         # A distribution with damaged metadata has no version.
         installed = f"{name} {version}".rstrip()
         raise DuplicateNameError(f"{installed} is already installed. Choose another name.")
-    spec = importlib.util.find_spec(package)
-    if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
+    if package in sys.stdlib_module_names or _is_installed(package):
         raise DuplicateNameError(
             f"{name} would be imported as {package}, but a module with that name is installed."
             " Choose another name."
         )
     part = KINDS[kind]
-    declared = [(part.part_kind, f"{name}{part.suffix}" if part.suffix else package)]
-    declared += [("config", f"{package}_{key.name}") for key in part.keys]
-    for what, wanted in declared:
-        if not may_claim(what, wanted, own):
-            owner = public_index.provider_of(what, wanted)
+    part_name = f"{name}{part.suffix}" if part.suffix else package
+    claims = [(part.part_kind, part_name)]
+    claims += [("config", f"{package}_{key.name}") for key in part.keys]
+    for what, declared_name in claims:
+        if not may_claim(what, declared_name, distribution):
+            owner = public_index.provider_of(what, declared_name)
             raise DuplicateNameError(
-                f"{name} would declare the {what} {wanted!r}, but this name belongs to {owner}."
-                " Choose another name."
+                f"{name} would declare the {what} {declared_name!r}, but this name belongs to"
+                f" {owner}. Choose another name."
             )
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether a module can be imported.
+
+    A folder without modules in the working directory does not count, although Python finds it as a
+    namespace package, which has no origin.
+    """
+    spec = importlib.util.find_spec(module)
+    return spec is not None and spec.origin is not None
 
 
 def kernel_bound(version: str) -> str:
@@ -228,11 +253,15 @@ def kernel_bound(version: str) -> str:
     """
     from packaging.version import Version
 
-    found = Version(version)
-    lowest = str(found) if found.is_prerelease else f"{found.major}.{found.minor}"
-    return (
-        f">={lowest},<0.{found.minor + 1}" if found.major == 0 else f">={lowest},<{found.major + 1}"
-    )
+    present = Version(version)
+    lowest = f"{present.major}.{present.minor}"
+    if present.is_prerelease:
+        # A prerelease comes before its release, so `>=0.1` would exclude 0.1rc1.
+        lowest = str(present)
+    next_breaking = f"{present.major + 1}"
+    if present.major == 0:
+        next_breaking = f"0.{present.minor + 1}"
+    return f">={lowest},<{next_breaking}"
 
 
 def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
@@ -248,14 +277,15 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
                 f"{kind}: the code for this kind needs no framework; omit --frameworks."
             )
         return []
-    asked = FRAMEWORKS if frameworks is None else frameworks
-    for framework in asked:
+    if frameworks is None:
+        return list(FRAMEWORKS)
+    for framework in frameworks:
         if framework not in FRAMEWORKS:
             raise UnknownNameError(
                 f"{shown(framework)} has no templates.{nearest(framework, FRAMEWORKS)} Known:"
                 f" {', '.join(FRAMEWORKS)}."
             )
-    return [framework for framework in FRAMEWORKS if framework in asked]
+    return [framework for framework in FRAMEWORKS if framework in frameworks]
 
 
 def frameworks_for_tests(frameworks: Sequence[str]) -> Sequence[str]:
@@ -281,8 +311,8 @@ def parts_for_tests() -> list[str]:
 
 def is_prepared(frameworks: Sequence[str]) -> bool:
     """Return whether all packages of rlcatalog that a new package requires are installed."""
-    own = [f"rlcatalog-{framework}" for framework in frameworks_for_tests(frameworks)]
-    return not missing_distributions([*own, *parts_for_tests()])
+    packages = [f"rlcatalog-{framework}" for framework in frameworks_for_tests(frameworks)]
+    return not missing_distributions([*packages, *parts_for_tests()])
 
 
 def preparation(frameworks: Sequence[str]) -> str:
@@ -311,7 +341,7 @@ def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str
         keep_trailing_newline=True,
         autoescape=False,
     )
-    return {
-        path: environment.get_template(f"{name}.jinja").render(values)
-        for path, name in templates.items()
-    }
+    texts = {}
+    for path, name in templates.items():
+        texts[path] = environment.get_template(f"{name}.jinja").render(values)
+    return texts
