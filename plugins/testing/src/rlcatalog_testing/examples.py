@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog import Catalog, ModelSpec, SpaceInfo
+from rlcatalog import Catalog, SpaceInfo
+from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, CatalogWarning, raised_as
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import mask_steps
@@ -82,13 +83,6 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def kind_of(part: Part) -> str:
-    """Return the kind that selects the checks: a model's slot, or otherwise the
-    part's kind.
-    """
-    return part.declaration.slot if isinstance(part.declaration, ModelSpec) else part.kind
-
-
 def examples_of(part: Part, catalog: Catalog) -> list[Example]:
     """Return the examples that a part declares, and a few standard examples that cover all spaces
     that the part fits.
@@ -99,56 +93,72 @@ def examples_of(part: Part, catalog: Catalog) -> list[Example]:
     Raises:
         PartError: The declared function raised an error or returned something else.
     """
-    declared = [] if part.declaration.examples is None else _declared(part)
-    if declared and part.declaration.match is None:
+    path = part.declaration.examples
+    if path is None:
+        return _standard_examples(part, catalog)
+    declared = _declared_examples(part, path)
+    if part.declaration.match is None:
         return declared
-    return declared + _standard(part, catalog)
+    return declared + _standard_examples(part, catalog)
 
 
-def _standard(part: Part, catalog: Catalog) -> list[Example]:
-    def fits(obs: Any, action: Any) -> bool:
+def _standard_examples(part: Part, catalog: Catalog) -> list[Example]:
+    """Return examples that have each standard space that the part fits once, in as few pairs as
+    possible.
+    """
+
+    def fits(obs: spaces.Space[Any], action: spaces.Space[Any]) -> bool:
         return is_chosen(part, catalog, named(part, Example(obs, action)))
 
-    fitting = [obs for obs in OBSERVATIONS if fits(obs, TWO)]
-    if not fitting:
+    observations = [obs for obs in OBSERVATIONS if fits(obs, TWO)]
+    if not observations:
         return [named(part, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)]
-    actions = [action for action in ACTIONS if fits(fitting[0], action)] or [TWO]
-    # Each space once, in as few pairs as possible; spaces that cannot be combined are used
-    # separately.
-    pairs = []
-    for index in range(max(len(fitting), len(actions))):
-        obs, action = fitting[index % len(fitting)], actions[index % len(actions)]
+    actions = [action for action in ACTIONS if fits(observations[0], action)]
+    if not actions:
+        actions = [TWO]
+    examples = []
+    for index in range(max(len(observations), len(actions))):
+        # The shorter list begins again.
+        obs = observations[index % len(observations)]
+        action = actions[index % len(actions)]
         if fits(obs, action):
-            pairs.append((obs, action))
+            examples.append(Example(obs, action))
             continue
-        pairs += [(obs, TWO)] if index < len(fitting) else []
-        pairs += [(fitting[0], action)] if index < len(actions) else []
-    return [named(part, Example(*pair)) for pair in pairs]
+        # Spaces that cannot be combined are used separately.
+        is_new_obs = index < len(observations)
+        if is_new_obs:
+            examples.append(Example(obs, TWO))
+        is_new_action = index < len(actions)
+        if is_new_action:
+            examples.append(Example(observations[0], action))
+    return [named(part, example) for example in examples]
 
 
-def _declared(part: Part) -> list[Example]:
-    path = part.declaration.examples
-    assert path is not None
-    function = part.import_target(path)
+def _declared_examples(part: Part, path: str) -> list[Example]:
+    list_examples = part.import_target(path)
     with raised_as(lambda why: part.fault(f"its examples function {path!r} raised {why}")):
-        found = list(function())
-    if not found or not all(isinstance(example, Example) for example in found):
+        examples = list(list_examples())
+    are_examples = all(isinstance(example, Example) for example in examples)
+    if not examples or not are_examples:
         raise part.fault(
             f"its examples function {path!r} must return at least one rlcatalog_testing.Example,"
-            f" found {found!r}."
+            f" found {examples!r}."
         )
-    # A codec chosen by name would encode the whole observation, not only the part of its kind.
-    by_name = not (part.kind == "preprocessor" and _says_what_it_fits(part))
-    return [named(part, example) if by_name else example for example in found]
+    if part.kind == "preprocessor" and _says_what_it_fits(part):
+        # Chosen by name, it would encode the whole observation, not only the part of its kind.
+        return examples
+    return [named(part, example) for example in examples]
 
 
 def named(part: Part, example: Example) -> Example:
     """Return the example with the part's name in its config, if parts of this kind are chosen by
     name.
     """
-    if (key := NAMING.get(kind_of(part))) is None or key in example.config:
+    key = NAMING.get(part.slot)
+    if key is None or key in example.config:
         return example
-    return Example(example.obs, example.action, {key: part.address, **example.config}, example.draw)
+    config = {key: part.address, **example.config}
+    return Example(example.obs, example.action, config, example.draw)
 
 
 def is_chosen(part: Part, catalog: Catalog, example: Example) -> bool:
@@ -157,22 +167,36 @@ def is_chosen(part: Part, catalog: Catalog, example: Example) -> bool:
 
     A part with a `match` must match the example, even if the config names the part.
     """
-    served = [name for name in part.frameworks if name in frameworks()]
-    framework = served[0] if served and default_framework() not in served else None
+    framework: str | None = None
+    supported = [name for name in part.frameworks if name in frameworks()]
+    if supported and default_framework() not in supported:
+        framework = supported[0]
     try:
         with quiet():
             resolution = catalog.resolve(example.obs, example.action, example.config, framework)
     except CatalogError:
         return False
-    if _says_what_it_fits(part) and NAMING.get(kind_of(part)) in example.config:
-        choices = [*resolution.choices.values(), *(plan.choice for plan in resolution.dists.walk())]
-        verdicts = [verdict for choice in choices for verdict in choice.verdicts]
-        return any(candidate is part and answer.rank is not None for candidate, answer in verdicts)
-    return any(chosen is part for chosen in resolution.parts())
+    is_named = NAMING.get(part.slot) in example.config
+    if is_named and _says_what_it_fits(part):
+        return _matches(part, resolution)
+    return any(candidate is part for candidate in resolution.parts())
+
+
+def _matches(part: Part, resolution: Resolution) -> bool:
+    """Return whether a part matches one of the requests of a lookup, which may have chosen it only
+    because the config names it.
+    """
+    choices = [*resolution.choices.values()]
+    choices += [plan.choice for plan in resolution.dists.walk()]
+    for choice in choices:
+        for candidate, answer in choice.verdicts:
+            if candidate is part and answer.rank is not None:
+                return True
+    return False
 
 
 def _says_what_it_fits(part: Part) -> bool:
-    return part.declaration.match is not None or bool(getattr(part.declaration, "kinds", ()))
+    return part.declaration.match is not None or bool(part.declaration.kinds)
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:
@@ -183,20 +207,28 @@ def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]
     example.obs.seed(seed)
     observations = [example.obs.sample() for _ in range(rows)]
     key = example.config.get("action_mask_key", "action_mask")
-    steps = mask_steps(SpaceInfo.read(example.obs), key)
-    return [_allowing(observation, steps) for observation in observations]
+    mask_path = mask_steps(SpaceInfo.read(example.obs), key)
+    return [_allow_all(observation, mask_path) for observation in observations]
 
 
-def _allowing(sample: Any, steps: Sequence[str]) -> Any:
-    """Return an observation whose mask, if any, allows all actions."""
-    if not steps:
-        return _ones(sample)
-    if not isinstance(sample, Mapping) or steps[0] not in sample:
-        return sample
-    return {**sample, steps[0]: _allowing(sample[steps[0]], steps[1:])}
+def _allow_all(observation: Any, mask_path: Sequence[str]) -> Any:
+    """Return an observation whose mask, if any, allows all actions.
+
+    Args:
+        observation: The observation, or what lies within it.
+        mask_path: The keys that lead from there to the mask.
+    """
+    if not mask_path:
+        return _ones_like(observation)
+    key, *rest = mask_path
+    if not isinstance(observation, Mapping) or key not in observation:
+        return observation
+    return {**observation, key: _allow_all(observation[key], rest)}
 
 
-def _ones(mask: Any) -> Any:
+def _ones_like(mask: Any) -> Any:
     if isinstance(mask, Mapping):
-        return {key: _ones(leaf) for key, leaf in mask.items()}
-    return tuple(map(_ones, mask)) if isinstance(mask, tuple) else np.ones_like(mask)
+        return {key: _ones_like(leaf) for key, leaf in mask.items()}
+    if isinstance(mask, tuple):
+        return tuple(map(_ones_like, mask))
+    return np.ones_like(mask)
