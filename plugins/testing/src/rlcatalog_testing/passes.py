@@ -16,12 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlcatalog.errors import NoMatchError, NotServedError
-from rlcatalog.frameworks import PolicyParts, frameworks, ops_of
+from rlcatalog.frameworks import Array, PolicyParts, Tensor, frameworks, ops_of
 from rlcatalog_policy import Policy
 from rlcatalog_testing.contract import NotApplicable, Subject, T, check, require
 from rlcatalog_testing.examples import Example, observations_of
-
-Array = np.ndarray[Any, Any]
 
 #: Seconds that a separate process may take.
 PATIENCE = 120
@@ -41,9 +39,10 @@ class Pass:
     value: Array | None
     state: tuple[Array, ...] = ()
 
-    def at(self, index: Any) -> Pass:
+    def at(self, index: Sequence[int] | tuple[slice, int]) -> Pass:
         """Return outputs and values at an index."""
-        return Pass(self.outputs[index], None if self.value is None else self.value[index])
+        value = None if self.value is None else self.value[index]
+        return Pass(self.outputs[index], value)
 
 
 class Kit(Protocol):
@@ -99,10 +98,10 @@ def kit_of(framework: str) -> Kit:
     """
     if not has_kit(framework):
         raise NotApplicable(f"framework {framework!r} declares no code for the kit")
-    # a bridge's check may have imported RLlib, which turns eager execution off.
+    # A bridge's check may have imported RLlib, which turns TensorFlow's eager execution off.
     frameworks()[framework].prepare()
-    found: Kit = frameworks()[framework].load("kit")
-    return found
+    kit: Kit = frameworks()[framework].load("kit")
+    return kit
 
 
 def has_kit(framework: str) -> bool:
@@ -124,18 +123,18 @@ def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
     A process that does not end in time has the exit status of the command `timeout`, 124.
     """
-    environ = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "COLUMNS": "200",
-    }
+    environ = dict(os.environ)
+    environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environ["COLUMNS"] = "200"
     command = [sys.executable, "-c", code, *arguments]
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=False, env=environ, timeout=PATIENCE
         )
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"it did not end within {PATIENCE} s")
+        return subprocess.CompletedProcess(
+            command, 124, stdout="", stderr=f"it did not end within {PATIENCE} s"
+        )
 
 
 def seed(framework: str | None) -> None:
@@ -170,11 +169,17 @@ class ModelTrial:
     def __init__(
         self, subject: Subject, example: Example, policy: Policy | None = None, **config: Any
     ) -> None:
-        self.subject, self.example, self.config = subject, example, config
-        self.policy = subject.policy(example, **config) if policy is None else policy
+        self.subject = subject
+        self.example = example
+        self.config = config
+        if policy is None:
+            policy = subject.policy(example, **config)
+        self.policy = policy
 
     def __str__(self) -> str:
-        return f"{self.example}{f', {self.config}' if self.config else ''}"
+        if not self.config:
+            return str(self.example)
+        return f"{self.example}, {self.config}"
 
     def encoded(self, rows: int) -> Array:
         """Sample observations from the example and encode them: `[B, ...]`."""
@@ -195,11 +200,13 @@ class ModelTrial:
         views = self.policy.views
         if not views:
             return {}
-        if views.ahead or any(repeat != 1 for repeat in views.training_repeats.values()):
+        skips_rows = any(repeat != 1 for repeat in views.training_repeats.values())
+        if views.ahead or skips_rows:
             raise NotApplicable(
                 "it requests views that only a finished rollout has, or that skip rows"
             )
-        return dict(views.see(views.start(len(encoded)), encoded))
+        history = views.start(len(encoded))
+        return dict(views.see(history, encoded))
 
     def run(
         self,
@@ -215,23 +222,20 @@ class ModelTrial:
             lengths: Lengths of the sequences, which are padded to a common length; None for single
                 steps.
         """
-        policy, kit = self.policy, kit_of(self.policy.framework)
-        shown = {
-            name: view
-            for name, view in self.views(encoded).items()
-            if name in policy.views.acting_names
-        }
-        sequences = len(encoded) if lengths is None else len(lengths)
-        memory = policy.memory.start(sequences) if state is None else state
-        seq_lens = (
-            np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32)
-            if policy.memory
-            else None
-        )
-        outputs, value, new = kit.run(
-            policy, {"obs": encoded, **shown}, memory, seq_lens, lengths is None
-        )
-        return Pass(outputs, value, tuple(new))
+        policy = self.policy
+        kit = kit_of(policy.framework)
+        inputs: dict[str, Any] = {"obs": encoded}
+        for name, view in self.views(encoded).items():
+            if name in policy.views.acting_names:
+                inputs[name] = view
+        are_single_steps = lengths is None
+        if lengths is None:
+            lengths = [1] * len(encoded)
+        if state is None:
+            state = policy.memory.start(len(lengths))
+        seq_lens = np.asarray(lengths, np.int32) if policy.memory else None
+        outputs, value, new_state = kit.run(policy, inputs, state, seq_lens, are_single_steps)
+        return Pass(outputs, value, tuple(new_state))
 
     def draw(
         self, outputs: Array, mask: Array | None = None, explore: bool = True
@@ -241,7 +245,8 @@ class ModelTrial:
 
         If the distribution reads the model, the outputs must come from the model's last pass.
         """
-        return kit_of(self.policy.framework).draw(self.policy, outputs, mask, explore)
+        kit = kit_of(self.policy.framework)
+        return kit.draw(self.policy, outputs, mask, explore)
 
     def batch(self, rows: int = 8) -> dict[str, Any]:
         """Return sampled observations and actions as a batch for `Policy.evaluate`; with a memory,
@@ -255,7 +260,8 @@ class ModelTrial:
         if self.policy.views:
             batch["views"] = self.views(encoded)
         if self.policy.memory:
-            batch["seq_lens"] = np.array([rows - rows // 2, rows // 2], np.int32)
+            second_half = rows // 2
+            batch["seq_lens"] = np.array([rows - second_half, second_half], np.int32)
         return batch
 
     def gradients(
@@ -270,10 +276,12 @@ class ModelTrial:
         """
         batch = self.batch()
         if largest is not None:
-            batch["obs"] = batch["obs"].clip(
-                None if batch["obs"].dtype.kind == "u" else -largest, largest
-            )
-        return kit_of(self.policy.framework).gradients(self.policy, batch, np.random.default_rng(0))
+            obs = batch["obs"]
+            is_unsigned = obs.dtype.kind == "u"
+            lowest = None if is_unsigned else -largest  # an unsigned dtype cannot hold -largest
+            batch["obs"] = obs.clip(lowest, largest)
+        kit = kit_of(self.policy.framework)
+        return kit.gradients(self.policy, batch, np.random.default_rng(0))
 
 
 def few(subject: Subject) -> Iterator[ModelTrial]:
@@ -293,11 +301,9 @@ def every(subject: Subject) -> Iterator[ModelTrial]:
 
 def with_sharing(subject: Subject, examples: Iterable[Example]) -> Iterator[ModelTrial]:
     """Yield trials for examples, also with separate value layers if the part supports them."""
-    return (
-        ModelTrial(subject, example, **config)
-        for example in examples
-        for config in subject.sharing()
-    )
+    for example in examples:
+        for config in subject.sharing():
+            yield ModelTrial(subject, example, **config)
 
 
 #: Checks for models, trial by trial, for a few examples.
@@ -311,26 +317,28 @@ def twins(subject: Subject, makers: Iterable[Callable[[Subject], T]]) -> Iterato
     Raises:
         NotApplicable: No example works in a different framework.
     """
-    tried = False
+    has_twins = False
     for make in makers:
-        made = []
+        results = []
         for framework in filter(has_kit, subject.frameworks):
             # No part around it supports the framework.
             with suppress(NotApplicable, NoMatchError, NotServedError):
-                made.append(make(subject.within(framework)))
-        for other in made[1:]:
-            tried = True
-            yield made[0], other
-    if not tried:
+                results.append(make(subject.within(framework)))
+        for other in results[1:]:
+            has_twins = True
+            yield results[0], other
+    if not has_twins:
         raise NotApplicable(
             "it, or the parts around it, support only one framework that the kit knows"
         )
 
 
-def array_of(tensor: Any) -> Array:
+def array_of(tensor: Tensor) -> Array:
     """Convert a framework's tensor to an array."""
-    found = ops_of(tensor).array(tensor)
-    return np.asarray(tensor if found is None else found)
+    array = ops_of(tensor).array(tensor)
+    if array is None:
+        return np.asarray(tensor)
+    return np.asarray(array)
 
 
 def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
@@ -340,17 +348,22 @@ def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) ->
     require(
         answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}"
     )
-    answer, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (answer, expected))
-    close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)
-    if not close.all():
-        place = tuple(int(i) for i in np.argwhere(~close)[0])
-        require(
-            False, f"{what}: {answer[place]:.6g}, expected {expected[place]:.6g} at {list(place)}"
+    answer = _clip_extremes(answer)
+    expected = _clip_extremes(expected)
+    is_close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)
+    if not is_close.all():
+        place = tuple(np.argwhere(~is_close)[0].tolist())
+        raise AssertionError(
+            f"{what}: {answer[place]:.6g}, expected {expected[place]:.6g} at {list(place)}"
         )
 
 
-def same_answers(one: Pass, expected: Pass, what: str, tolerance: float = 1e-4) -> None:
+def _clip_extremes(values: Array) -> Array:
+    return np.clip(np.asarray(values, np.float64), -1e30, 1e30)
+
+
+def same_answers(answer: Pass, expected: Pass, what: str, tolerance: float = 1e-4) -> None:
     """Raise an error unless two passes have the same outputs and values up to rounding."""
-    alike(one.outputs, expected.outputs, f"{what}, its outputs", tolerance)
-    if one.value is not None and expected.value is not None:
-        alike(one.value, expected.value, f"{what}, its value", tolerance)
+    alike(answer.outputs, expected.outputs, f"{what}, its outputs", tolerance)
+    if answer.value is not None and expected.value is not None:
+        alike(answer.value, expected.value, f"{what}, its value", tolerance)
