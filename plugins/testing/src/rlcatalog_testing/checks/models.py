@@ -134,9 +134,11 @@ def rows_are_independent(trial: ModelTrial) -> None:
     """A row's results depend neither on the other rows nor on the rows' order."""
     encoded = trial.encoded(6)
     whole = trial.run(encoded)
-    in_order = [3, 0, 5, 1, 4, 2]
+    other_order = [3, 0, 5, 1, 4, 2]
     same_answers(
-        trial.run(encoded[in_order]), whole.at(in_order), f"{trial}: rows in a different order"
+        trial.run(encoded[other_order]),
+        whole.at(other_order),
+        f"{trial}: rows in a different order",
     )
     pair = [4, 1]
     same_answers(trial.run(encoded[pair]), whole.at(pair), f"{trial}: rows with only one other")
@@ -252,7 +254,7 @@ def outputs_are_tensors(trial: ModelTrial) -> None:
     """Outputs and values are tensors of the framework."""
     results = _results_of_pass(trial)
     if "forward" in results:
-        outputs = results["forward"][0]
+        outputs = results["forward"][0]  # then comes the state
         _check_that_it_is_a_tensor(outputs, "forward", trial)
     if "value_function" in results:
         _check_that_it_is_a_tensor(results["value_function"], "value_function", trial)
