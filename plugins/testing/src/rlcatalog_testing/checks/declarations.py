@@ -65,7 +65,8 @@ def imports_no_framework(subject: Subject) -> None:
 def _import_no_framework_together(catalog: Catalog, plugin: PluginRecord) -> bool:
     """Return whether one process loads a plugin and all others without a framework.
 
-    This is the usual case, and the parts of all packages share this process.
+    This is the usual case. `run_apart` keeps the result, so that one process is then enough for the
+    parts of all packages.
     """
     plugins = find_plugins(catalog.entry_points)
     importable = [record for record in plugins if isinstance(record.entry_point.value, str)]
@@ -79,6 +80,7 @@ def _import_no_framework_together(catalog: Catalog, plugin: PluginRecord) -> boo
 
 #: Exit status of the probe for a module that it cannot find.
 _NO_SUCH_MODULE = 77
+#: Program that loads plugins, calls their functions and prints which modules were imported.
 _PROBE = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")
@@ -245,10 +247,10 @@ def answers(part: Part, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
     names = part.declaration.functions
     for request in _requests(part, catalog):
         matches = True
-        for name in names:
-            # The kernel asks a part that does not match, and that no config names, nothing else.
-            if not matches and name != "match":
-                continue
+        for name in names:  # `match` comes first
+            # If a part does not match, and no config names it, the kernel asks it nothing else.
+            if not matches:
+                break
             arguments = _arguments_of(name, part.declaration, request)
             if arguments is None:
                 continue
