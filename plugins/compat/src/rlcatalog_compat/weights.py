@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -36,7 +37,7 @@ _MOST_NAMES = 30
 _PROJECTIONS = ("query", "key", "value")
 
 
-def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
+def load_rllib_weights(policy: ModelV2 | _PolicyWithModel, weights: Mapping[str, Any]) -> None:
     """Copy the weights of an RLlib policy with the same config into a policy.
 
     The nets of RLlib's classic stack are supported: fully connected, vision and complex-input nets,
@@ -55,165 +56,292 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
         NotServedError: The weights belong to several policies or to an attention net in TensorFlow,
             or are a list.
     """
-    model = policy if isinstance(policy, ModelV2) else policy.model
-    given = _Given(_of_one_policy(weights))
-    config = getattr(policy, "config", model.model_config)
-    _check_config(model, config, given)
-    have = model.get_weights()
-    found, missing, wrong = {}, [], []
-    for name, array in have.items():
-        if (value := given.source(name, have)) is None:
-            missing.append(name)
+    if isinstance(policy, ModelV2):
+        model = policy
+        config: Mapping[str, Any] = model.model_config
+    else:
+        model = policy.model
+        # A user's own policy class may have a model and no config.
+        config = getattr(policy, "config", model.model_config)
+    rllib_weights = _RLlibWeights(_weights_of_one_policy(weights))
+    _check_config(model, config, rllib_weights)
+    model_weights = model.get_weights()
+    match = _match_weights(model, model_weights, rllib_weights)
+    unused = _unused_names(model_weights, rllib_weights)
+    if match.missing or unused or match.wrong_shapes:
+        raise ModelContractError(
+            f"{type(model).__name__}: these weights belong to a different model. Missing:"
+            f" {_list_names(match.missing)}; unused: {_list_names(unused)}; wrong shape:"
+            f" {_list_names(match.wrong_shapes)}. Build the policy with the model config that"
+            " RLlib used."
+        )
+    model.set_weights(match.values)
+    _warn_of_empty_slots(config, rllib_weights)
+
+
+class _PolicyWithModel(Protocol):
+    """What `load_rllib_weights` reads of a policy."""
+
+    @property
+    def model(self) -> Any:
+        """The model, a `ModelV2`."""
+
+
+@dataclass
+class _Match:
+    """RLlib's weights under a model's names.
+
+    Attributes:
+        values: Name of a model's weight → RLlib's value.
+        missing: Names of the model's weights that RLlib's weights do not have.
+        wrong_shapes: Names whose values have another shape, with both shapes.
+    """
+
+    values: dict[str, Array] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    wrong_shapes: list[str] = field(default_factory=list)
+
+
+def _match_weights(
+    model: ModelV2, model_weights: Mapping[str, Array], rllib_weights: _RLlibWeights
+) -> _Match:
+    """Find RLlib's value for each of a model's weights, and record in `rllib_weights` which values
+    were used.
+    """
+    match = _Match()
+    for name, array in model_weights.items():
+        value = rllib_weights.find(name, model_weights)
+        if value is None:
+            match.missing.append(name)
             continue
-        # a convolution of one pixel.
+        # A dense layer here may be a convolution with a kernel of one pixel in RLlib.
         if value.ndim == array.ndim + 2 and value.shape[-2:] == (1, 1):
             value = value[..., 0, 0]
         if value.shape != array.shape:
-            wrong.append(f"{name} {array.shape}, given {value.shape}")
-        found[name] = value
-    if (
-        missing
-        and not wrong
-        and given.tensorflow
-        and (rest := _assign_by_path(model, given.by_name, missing))
-    ):
-        missing, found = [name for name in missing if name not in rest], {**found, **rest}
-        given.used.update(given.by_name)
-    memory = any(re.search(r"(^|\.)(cell|transformer)\.", name) for name in have)
-    idle = re.compile(
-        "|".join(NAMES["idle"]["anywhere"] + (NAMES["idle"]["in_memory"] if memory else []))
-    )
-    unused = [
-        name for name in given.by_name if name not in given.used and not idle.fullmatch(_slim(name))
-    ]
-    if missing or unused or wrong:
-        raise ModelContractError(
-            f"{type(model).__name__}: these weights belong to a different model. Missing:"
-            f" {_some(missing)}; unused: {_some(unused)}; wrong shape: {_some(wrong)}. Build the"
-            " policy with the model config that RLlib used."
-        )
-    model.set_weights(found)
-    _warn_of_empty_slots(config, given)
+            match.wrong_shapes.append(f"{name} {array.shape}, given {value.shape}")
+        match.values[name] = value
+    if match.missing and not match.wrong_shapes and rllib_weights.is_tensorflow:
+        custom_weights = _match_by_path(model, rllib_weights.by_name, match.missing)
+        if custom_weights:
+            match.values.update(custom_weights)
+            match.missing = [name for name in match.missing if name not in custom_weights]
+            # If weights are matched by path, no value counts as unused.
+            rllib_weights.used.update(rllib_weights.by_name)
+    return match
 
 
-class _Given:
-    """The given weights, with a record of those already used.
+def _unused_names(model_weights: Mapping[str, Array], rllib_weights: _RLlibWeights) -> list[str]:
+    """Return the names of RLlib's weights that no weight of the model takes, without those that
+    RLlib's nets have but never use.
+    """
+    idle_patterns = list(NAMES["idle"]["anywhere"])
+    has_memory = any(re.search(r"(^|\.)(cell|transformer)\.", name) for name in model_weights)
+    if has_memory:
+        idle_patterns += NAMES["idle"]["in_memory"]
+    idle_name = re.compile("|".join(idle_patterns))
+    unused = []
+    for name in rllib_weights.by_name:
+        if name not in rllib_weights.used and not idle_name.fullmatch(_without_slim_index(name)):
+            unused.append(name)
+    return unused
+
+
+class _RLlibWeights:
+    """RLlib's weights, with a record of the ones that were used.
 
     Args:
         weights: Name → array, or tensor of either framework, in RLlib's format.
     """
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
-        self.by_name: dict[str, Array] = {
-            str(name): convert_to_numpy(x, False) for name, x in weights.items()
-        }
-        # Such as `default_policy/fc_1/kernel:0`.
-        self.tensorflow = any("/" in name or re.search(r":\d+$", name) for name in self.by_name)
+        self.by_name: dict[str, Array] = {}
+        for name, value in weights.items():
+            self.by_name[str(name)] = convert_to_numpy(value, reduce_type=False)
+        #: Whether the names are TensorFlow's, such as `default_policy/fc_1/kernel:0`.
+        self.is_tensorflow = any("/" in name or re.search(r":\d+$", name) for name in self.by_name)
         self.used: set[str] = set()
-        self._slim = {_slim(name): name for name in self.by_name}
+        #: Name without the indices of slim layers → the name itself.
+        self._full_names = {_without_slim_index(name): name for name in self.by_name}
 
-    def take(self, *names: str) -> list[Array] | None:
-        """Return the values for all these names, or None if any is missing."""
-        if any(name not in self._slim for name in names):
-            return None
-        self.used.update(self._slim[name] for name in names)
-        return [self.by_name[self._slim[name]] for name in names]
+    def find(self, name: str, model_weights: Mapping[str, Array]) -> Array | None:
+        """Return RLlib's value for a model's weight, in the model's layout, or None.
 
-    def take_one(self, name: str) -> Array | None:
-        """Return the value for a name, or None."""
-        found = self.take(name)
-        return found[0] if found else None
-
-    def source(self, name: str, have: Mapping[str, Array]) -> Array | None:
-        """Return the value for an rlcatalog name, or None."""
+        Args:
+            name: The weight's name in rlcatalog.
+            model_weights: All weights of the model.
+        """
         if name in self.by_name:
             self.used.add(name)
             return self.by_name[name]
-        if self.tensorflow:
-            taken = _tf_source(name, self.by_name)
-            self.used.update(() if taken is None else taken[:1])
-            return None if taken is None else taken[1]
-        values = (self._torch(prefix, end, have) for prefix, end in _ways(name))
-        return next((value for value in values if value is not None), None)
-
-    def _torch(self, prefix: str, end: str, have: Mapping[str, Array]) -> Array | None:
-        for pattern, forms in NAMES["torch"]["names"].items():
-            if (match := re.fullmatch(pattern, end)) is not None:
-                for form in forms:
-                    if (value := self.take_one(prefix + match.expand(form))) is not None:
-                        return value
-        # After the convolutions of a separate value net.
-        if match := re.fullmatch(r"outputs\.value\.(\w+)", end):
-            last = sum(
-                bool(re.fullmatch(r"value_convs\.layers\.\d+\.weight", name)) for name in have
-            )
-            return (
-                self.take_one(f"{prefix}_value_branch_separate.{last}.{match[1]}") if last else None
-            )
-        if end == "cell.bias":  # RLlib has two biases, which are added
-            found = self.take(f"{prefix}lstm.bias_ih_l0", f"{prefix}lstm.bias_hh_l0")
-            return found[0] + found[1] if found else None
-        if match := re.fullmatch(r"transformer\.units\.(\d+)\.(.+)", end):
-            return self._unit(f"{prefix}gtrxl.attention_layers.", int(match[1]), match[2], have)
+        if self.is_tensorflow:
+            return self._find_in_tensorflow(name)
+        for prefix, end in _possible_prefixes(name):
+            value = self._find_in_torch(prefix, end, model_weights)
+            if value is not None:
+                return value
         return None
 
-    def _unit(self, prefix: str, index: int, end: str, have: Mapping[str, Array]) -> Array | None:
-        """Return the weights of one transformer unit, which consists of two layers in RLlib."""
-        attention, mlp = f"{prefix}{2 * index}.", f"{prefix}{2 * index + 1}."
-        part, _, rest = end.partition(".")
-        if part == "attention" and rest in _PROJECTIONS:
-            found = self.take(f"{attention}_layer._qkv_layer.weight")
-            return np.split(found[0], 3)[_PROJECTIONS.index(rest)] if found else None
-        if part == "attention":
-            return self.take_one(f"{attention}_layer.{NAMES['torch']['attention'][rest]}")
-        if part == "norm":
-            return self.take_one(f"{mlp}_layer.0.{rest}")
-        if part == "mlp":
-            _, place, kind = rest.split(".")  # mlp.layers.0.weight
-            if kind == "bias":  # RLlib's has none
-                name = next(
-                    name for name in have if name.endswith(f"transformer.units.{index}.{end}")
-                )
-                return np.zeros_like(have[name])
-            return self.take_one(f"{mlp}_layer.{int(place) + 1}.{kind}")
-        gate = f"{attention if part == 'attention_gate' else mlp}_fan_in_layer."
-        if rest == "bias":
-            return self.take_one(f"{gate}_bias_z")
-        found = self.take(*(gate + name for name in NAMES["torch"]["gate"][rest]))
-        # RLlib's are transposed.
-        return np.concatenate([matrix.T for matrix in found]) if found else None
+    def _take(self, *names: str) -> list[Array] | None:
+        """Return the values for all these names, or None if any is missing."""
+        if any(name not in self._full_names for name in names):
+            return None
+        full_names = [self._full_names[name] for name in names]
+        self.used.update(full_names)
+        return [self.by_name[name] for name in full_names]
+
+    def _take_one(self, name: str) -> Array | None:
+        """Return the value for a name, or None."""
+        values = self._take(name)
+        if values is None:
+            return None
+        return values[0]
+
+    def _find_in_tensorflow(self, name: str) -> Array | None:
+        """Return the value of the TensorFlow variable for a model's weight, or None."""
+        for layer, variable in _tf_variables(name):
+            for tf_name, array in self.by_name.items():
+                if _is_tf_variable(tf_name, layer, variable):
+                    self.used.add(tf_name)
+                    return _from_tf_layout(array, variable)
+        return None
+
+    def _find_in_torch(
+        self, prefix: str, end: str, model_weights: Mapping[str, Array]
+    ) -> Array | None:
+        """Return the value for a model's weight in RLlib's PyTorch nets, or None.
+
+        Args:
+            prefix: Beginning of the name in RLlib.
+            end: The rest of the name in rlcatalog.
+            model_weights: All weights of the model.
+        """
+        for pattern, rllib_ends in NAMES["torch"]["names"].items():
+            match = re.fullmatch(pattern, end)
+            if match is None:
+                continue
+            for rllib_end in rllib_ends:
+                value = self._take_one(prefix + match.expand(rllib_end))
+                if value is not None:
+                    return value
+        value_output = re.fullmatch(r"outputs\.value\.(\w+)", end)
+        if value_output is not None:
+            # A separate value net with convolutions has its output after them, in one list.
+            num_convs = _count_value_convs(model_weights)
+            if num_convs == 0:
+                return None
+            return self._take_one(f"{prefix}_value_branch_separate.{num_convs}.{value_output[1]}")
+        if end == "cell.bias":  # RLlib has two biases, which are added
+            biases = self._take(f"{prefix}lstm.bias_ih_l0", f"{prefix}lstm.bias_hh_l0")
+            if biases is None:
+                return None
+            return biases[0] + biases[1]
+        unit = re.fullmatch(r"transformer\.units\.(\d+)\.(.+)", end)
+        if unit is not None:
+            layers = f"{prefix}gtrxl.attention_layers."
+            return self._find_in_unit(layers, int(unit[1]), unit[2], model_weights)
+        return None
+
+    def _find_in_unit(
+        self, layers: str, index: int, end: str, model_weights: Mapping[str, Array]
+    ) -> Array | None:
+        """Return a value of one transformer unit, which consists of two layers in RLlib, or None.
+
+        Args:
+            layers: Name of the list of layers in RLlib.
+            index: Index of the unit.
+            end: The rest of the name in rlcatalog, after the unit's index.
+            model_weights: All weights of the model.
+        """
+        attention = f"{layers}{2 * index}."
+        mlp = f"{layers}{2 * index + 1}."
+        module, _, rest = end.partition(".")
+        if module == "attention":
+            return self._find_in_attention(attention, rest)
+        if module == "norm":
+            return self._take_one(f"{mlp}_layer.0.{rest}")
+        if module == "mlp":
+            _, layer_index, kind = rest.split(".")  # such as `layers.0.weight`
+            if kind == "bias":  # RLlib's layer has none
+                return _zeros_like_weight(f"transformer.units.{index}.{end}", model_weights)
+            return self._take_one(f"{mlp}_layer.{int(layer_index) + 1}.{kind}")
+        if module == "attention_gate":
+            return self._find_in_gate(f"{attention}_fan_in_layer.", rest)
+        return self._find_in_gate(f"{mlp}_fan_in_layer.", rest)
+
+    def _find_in_attention(self, prefix: str, name: str) -> Array | None:
+        """Return a value of a unit's attention, or None."""
+        if name not in _PROJECTIONS:
+            return self._take_one(f"{prefix}_layer.{NAMES['torch']['attention'][name]}")
+        projections = self._take_one(f"{prefix}_layer._qkv_layer.weight")
+        if projections is None:
+            return None
+        return np.split(projections, 3)[_PROJECTIONS.index(name)]
+
+    def _find_in_gate(self, prefix: str, name: str) -> Array | None:
+        """Return a value of a unit's gate, or None."""
+        if name == "bias":
+            return self._take_one(f"{prefix}_bias_z")
+        matrices = self._take(*(prefix + matrix for matrix in NAMES["torch"]["gate"][name]))
+        if matrices is None:
+            return None
+        # RLlib's matrices are transposed.
+        return np.concatenate([matrix.T for matrix in matrices])
 
 
-def _ways(name: str) -> Iterator[tuple[str, str]]:
+def _count_value_convs(model_weights: Mapping[str, Array]) -> int:
+    """Return the number of convolutions in a separate value net."""
+    pattern = re.compile(r"value_convs\.layers\.\d+\.weight")
+    return sum(pattern.fullmatch(name) is not None for name in model_weights)
+
+
+def _zeros_like_weight(end: str, model_weights: Mapping[str, Array]) -> Array:
+    """Return zeros in the shape of the model's weight whose name ends so."""
+    for name, array in model_weights.items():
+        if name.endswith(end):
+            return np.zeros_like(array)
+    raise AssertionError(f"no weight of the model ends with {end!r}")
+
+
+def _possible_prefixes(name: str) -> Iterator[tuple[str, str]]:
     """Yield the possible RLlib prefixes for a name, and the remaining name in
     rlcatalog's format.
     """
-    parts = name.split(".")
-    for cut in range(len(parts)):
-        end = ".".join(parts[cut:])
+    words = name.split(".")
+    for index in range(len(words)):
         # In RLlib, a memory and the net inside it are one model.
-        prefix = ".".join(part for part in parts[:cut] if part != "trunk")
-        prefix = f"{prefix}." if prefix else ""
-        if match := re.fullmatch(r"(.*\.)?nets\.(\d+)\.", prefix):
-            yield from (
-                (f"{match[1] or ''}{kind}.{match[2]}.", end)
-                for kind in ("cnns", "one_hot", "flatten")
-            )
-        else:
+        prefix_words = [word for word in words[:index] if word != "trunk"]
+        prefix = "".join(f"{word}." for word in prefix_words)
+        end = ".".join(words[index:])
+        net = re.fullmatch(r"(.*\.)?nets\.(\d+)\.", prefix)
+        if net is None:
             yield prefix, end
+            continue
+        front = net[1] or ""
+        for kind in ("cnns", "one_hot", "flatten"):
+            yield f"{front}{kind}.{net[2]}.", end
 
 
-def _slim(name: str) -> str:
+def _without_slim_index(name: str) -> str:
     """Return an RLlib name without the indices of its slim layers, which padding shifts."""
     return re.sub(r"(?<![^.])_model\.\d+\.", "", name)
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{names[:_MOST_NAMES]}{more}" if names else "none"
+def _list_names(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    if not names:
+        return "none"
+    text = str(names[:_MOST_NAMES])
+    if len(names) > _MOST_NAMES:
+        text += f" and {len(names) - _MOST_NAMES} more"
+    return text
 
 
-def _of_one_policy(weights: Any) -> Mapping[str, Any]:
+def _weights_of_one_policy(weights: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the weights of the only policy.
+
+    Raises:
+        NotServedError: The weights belong to several policies, or are not a dictionary.
+    """
     if not isinstance(weights, Mapping):
         raise NotServedError(
             f"load_rllib_weights: expected a dictionary, found {type(weights).__name__}. Files are"
@@ -230,38 +358,41 @@ def _of_one_policy(weights: Any) -> Mapping[str, Any]:
     return weights
 
 
-def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> None:
+def _check_config(model: ModelV2, config: Mapping[str, Any], rllib_weights: _RLlibWeights) -> None:
     """Raise an error if this config's net differs from RLlib's net with the same weights."""
-    names = list(model.get_weights())
-    parts = {part for name in names for part in name.split(".")[:-1]}
-    own_hidden = any(
-        re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names
-    )
-    if any("mha_" in name for name in given.by_name):
+    if any("mha_" in name for name in rllib_weights.by_name):
         raise NotServedError(
             "load_rllib_weights: RLlib's attention net in TensorFlow does not name its variables,"
             " and normalises with a different epsilon. Use the PyTorch net's weights."
         )
-    post = config.get("post_fcnet_hiddens") or []
-    if "convs" in parts and "nets" not in parts and post:
+    names = list(model.get_weights())
+    modules: set[str] = set()
+    for name in names:
+        modules.update(name.split(".")[:-1])
+    # The nets inside a complex-input net are `nets.0` and so on; their layers do not count here.
+    has_hidden_layers = any(
+        re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names
+    )
+    is_complex_input = "nets" in modules
+    has_post_layers = bool(config.get("post_fcnet_hiddens"))
+    if "convs" in modules and not is_complex_input and has_post_layers:
         raise ConfigError(
             "load_rllib_weights with post_fcnet_hiddens after convolutions: RLlib's nets omit the"
             " last activation there and read the value from the convolutions, so the same weights"
             " would behave differently."
         )
-    if own_hidden and "nets" not in parts and post and config.get("fcnet_hiddens"):
-        first, last = (
-            activation_name(config.get(f"{key}_activation", None))
-            for key in ("fcnet", "post_fcnet")
-        )
-        if first != last:
+    has_both_layers = bool(config.get("fcnet_hiddens")) and has_post_layers
+    if has_hidden_layers and not is_complex_input and has_both_layers:
+        activation = activation_name(config.get("fcnet_activation"))
+        post_activation = activation_name(config.get("post_fcnet_activation"))
+        if activation != post_activation:
             raise ConfigError(
                 "load_rllib_weights with post_fcnet_hiddens: RLlib's net uses"
-                f" fcnet_activation={first!r} in those layers too. Build the policy with"
-                f" post_fcnet_activation={first!r}."
+                f" fcnet_activation={activation!r} in those layers too. Build the policy with"
+                f" post_fcnet_activation={activation!r}."
             )
-    if own_hidden or parts & {"convs", "nets"}:
-        _refuse_scaling(model, config, has_convolutions="convs" in parts)
+    if has_hidden_layers or is_complex_input or "convs" in modules:
+        _refuse_scaling(model, config, has_convolutions="convs" in modules)
 
 
 def _refuse_scaling(model: ModelV2, config: Mapping[str, Any], has_convolutions: bool) -> None:
@@ -290,14 +421,16 @@ def _refuse_scaling(model: ModelV2, config: Mapping[str, Any], has_convolutions:
             )
 
 
-def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
+def _warn_of_empty_slots(config: Mapping[str, Any], rllib_weights: _RLlibWeights) -> None:
     """Warn that attention acts like RLlib's only once no unit depends on empty memory slots.
 
     Each unit sees recent outputs of the unit below, so every unit adds a delay of the memory's
     length.
     """
-    units = sum(name.endswith("_layer._uvar") for name in given.by_name)
-    if steps := units * {**MODEL_DEFAULTS, **config}["attention_memory_inference"]:
+    units = sum(name.endswith("_layer._uvar") for name in rllib_weights.by_name)
+    memory_length = {**MODEL_DEFAULTS, **config}["attention_memory_inference"]
+    steps = units * memory_length
+    if steps:
         warn_caller(
             "load_rllib_weights: RLlib's attention also attends to the empty slots of its memory,"
             f" but rlcatalog masks them. The outputs differ in the first {steps} steps of every"
@@ -311,73 +444,110 @@ def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
 # --- names of TensorFlow variables ----------------------------------------------------------------
 
 
-def _tf_source(name: str, given: Mapping[str, Array]) -> tuple[str, Array] | None:
-    """Return the value for an rlcatalog name, in rlcatalog's layout, and its original name; or
-    None.
+class _TFVariable(NamedTuple):
+    """Variable of RLlib's TensorFlow nets.
+
+    Attributes:
+        layer: Name of the layer; empty if the variable's name is enough.
+        name: Name of the variable in the layer.
     """
-    found = (_take(given, layer, variable) for layer, variable in _tf_places(name))
-    return next((taken for taken in found if taken is not None), None)
+
+    layer: str
+    name: str
 
 
-def _tf_places(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the layers and variables that may hold the value for an rlcatalog name."""
+def _tf_variables(name: str) -> Iterator[_TFVariable]:
+    """Yield the variables that may hold the value for an rlcatalog name."""
     if name.endswith("free_log_std.log_std"):
-        yield "", "log_std"
+        yield _TFVariable("", "log_std")
     for end, variable in NAMES["tf"]["cell"].items():
         if f".{name}".endswith(f".{end}"):
-            yield "lstm", variable
-    layer, _, kind = name.rpartition(".")
-    for pattern, forms in NAMES["tf"]["layers"].items():
-        if kind in NAMES["tf"]["variables"] and (match := re.fullmatch(pattern, layer)):
-            number = int(match[1]) + 1 if match.groups() else 0
-            yield from ((form.format(number), NAMES["tf"]["variables"][kind]) for form in forms)
+            yield _TFVariable("lstm", variable)
+    module, _, kind = name.rpartition(".")
+    variable = NAMES["tf"]["variables"].get(kind)
+    if variable is None:
+        return
+    for pattern, layers in NAMES["tf"]["layers"].items():
+        match = re.fullmatch(pattern, module)
+        if match is None:
+            continue
+        number = 0  # for patterns without a number, whose layers do not use it
+        if match.groups():
+            number = int(match[1]) + 1
+        for layer in layers:
+            yield _TFVariable(layer.format(number), variable)
 
 
-def _assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) -> dict[str, Array]:
+def _is_tf_variable(path: str, layer: str, variable: str) -> bool:
+    """Return whether a path is this variable's, in this layer if it is not empty."""
+    *layers, last = path.split(":")[0].split("/")
+    if last != variable:
+        return False
+    return not layer or layer in layers
+
+
+def _from_tf_layout(array: Array, variable: str) -> Array:
+    """Return a TensorFlow variable's value in rlcatalog's layout, which is PyTorch's."""
+    if not variable.endswith("kernel"):
+        return array
+    if array.ndim == 2:  # [in, out]
+        return array.T
+    return array.transpose(3, 2, 0, 1)  # [height, width, in, out]
+
+
+def _match_by_path(
+    model: Any, rllib_weights: Mapping[str, Array], missing: list[str]
+) -> dict[str, Array]:
     """Return the weights for a custom model's Keras layers, matched by variable path, under the
     missing names.
 
     Args:
         model: The TensorFlow model.
-        given: The weights.
-        missing: Canonical names for which no weights were found.
+        rllib_weights: RLlib's weights.
+        missing: Names of the model's weights that no other rule found.
     """
-    ends = {_end(name): array for name, array in given.items()}
-    by_variable = {id(variable): name for name, variable in model.variables(as_dict=True).items()}
-    axes, found = model.variable_axes(), {}
-    for variable in _keras_variables(vars(model), set()):
-        name = by_variable.get(id(variable.value))
-        array = ends.get(_end(variable.path))
-        if name in missing and array is not None and array.shape == tuple(variable.shape):
-            found[name] = array if axes[name] is None else array.transpose(axes[name])
-    return found
+    arrays_by_path_end = {_path_end(name): array for name, array in rllib_weights.items()}
+    names_by_variable = {}
+    for name, variable in model.variables(as_dict=True).items():
+        names_by_variable[id(variable)] = name
+    axes_by_name = model.variable_axes()
+    values = {}
+    for variable in _keras_variables(vars(model), seen=set()):
+        name = names_by_variable.get(id(variable.value))
+        array = arrays_by_path_end.get(_path_end(variable.path))
+        if name not in missing or array is None or array.shape != tuple(variable.shape):
+            continue
+        axes = axes_by_name[name]
+        if axes is not None:
+            array = array.transpose(axes)
+        values[name] = array
+    return values
 
 
-def _take(given: Mapping[str, Array], layer: str, variable: str) -> tuple[str, Array] | None:
-    for name, array in given.items():
-        *layers, last = name.split(":")[0].split("/")
-        if last == variable and (not layer or layer in layers):
-            if variable.endswith("kernel"):  # [in, out] or [height, width, in, out]
-                array = array.T if array.ndim == 2 else array.transpose(3, 2, 0, 1)
-            return name, array
-    return None
-
-
-def _end(name: str) -> str:
+def _path_end(name: str) -> str:
+    """Return the layer and the variable at the end of a path such as `net/fc_1/kernel:0`."""
     return "/".join(name.split(":")[0].split("/")[-2:])
 
 
-def _keras_variables(attributes: Any, seen: set[int]) -> list[Any]:
+def _keras_variables(attributes: Mapping[str, Any], seen: set[int]) -> list[Any]:
     """Return the variables of the Keras layers and models in these attributes, or in models among
     them.
+
+    Args:
+        attributes: Attributes of a model.
+        seen: Identities of the objects that were read before; this function adds to them.
     """
-    found: list[Any] = []
+    variables: list[Any] = []
     for value in attributes.values():
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if hasattr(value, "weights") and hasattr(value, "built"):
-            found += value.weights
-        elif hasattr(value, "get_initial_state") and hasattr(value, "__dict__"):
-            found += _keras_variables(vars(value), seen)
-    return found
+        # Keras' layers and models have both attributes.
+        is_keras_layer = hasattr(value, "weights") and hasattr(value, "built")
+        # Models of rlcatalog, of RLlib or of a user.
+        is_model = hasattr(value, "get_initial_state") and hasattr(value, "__dict__")
+        if is_keras_layer:
+            variables += value.weights
+        elif is_model:
+            variables += _keras_variables(vars(value), seen)
+    return variables
