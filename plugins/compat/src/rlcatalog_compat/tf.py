@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from rlcatalog import ActionDistribution
+from gymnasium import Space
+from gymnasium.spaces import Discrete
+
+from rlcatalog import ActionDistribution, ModelV2
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Tensor
 from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFModelV2, keras, tf
 
 # --- distributions --------------------------------------------------------------------------------
@@ -38,7 +43,9 @@ class TFActionDistribution(ActionDistribution):
     @property
     def sample_op(self) -> Any:
         """The last sample, or a new one if there is none yet."""
-        return self.sample() if self.last_sample is None else self.last_sample
+        if self.last_sample is None:
+            return self.sample()
+        return self.last_sample
 
     @property
     def sampled_action_logp_op(self) -> Any:
@@ -51,7 +58,9 @@ def get_categorical_class_with_temperature(t: float) -> type:
     from rlcatalog_tf import Categorical
 
     class CategoricalWithTemperature(Categorical):
-        def __init__(self, inputs: Any, model: Any = None, temperature: float = t) -> None:
+        def __init__(
+            self, inputs: Tensor, model: ModelV2 | None = None, temperature: float = t
+        ) -> None:
             super().__init__(inputs, model, temperature)
 
     return CategoricalWithTemperature
@@ -68,21 +77,31 @@ class FullyConnectedNetwork(_FullyConnectedNetwork):
     """
 
     def __call__(
-        self, input_dict: Any, state: Any = None, seq_lens: Any = None
+        self,
+        input_dict: Mapping[str, Any],
+        state: list[Any] | None = None,
+        seq_lens: Tensor | None = None,
     ) -> tuple[Any, list[Any]]:
         """Run the model on a batch; see `ModelV2`."""
-        self.__dict__.pop("value_function", None)
-        if not isinstance(input_dict["obs"], keras.KerasTensor):
+        # Undo what the last pass over symbolic tensors did below.
+        vars(self).pop("value_function", None)
+        obs = input_dict["obs"]
+        if not isinstance(obs, keras.KerasTensor):
             return super().__call__(input_dict, state, seq_lens)
-        output, values = _layer(self)(input_dict["obs"])
+        output, values = _as_layer(self)(obs)
         # The method is for passes over numeric tensors; hide it until the next such pass.
-        self.__dict__["value_function"] = lambda: values
+        vars(self)["value_function"] = partial(_same, values)
         return output, list(state or [])
 
     @property
     def base_model(self) -> _BaseModel:
         """The net as a Keras model: called with observations, it returns logits and values."""
         return _BaseModel(self)
+
+
+def _same(values: Tensor) -> Tensor:
+    """Return the values, as the `value_function` of a pass over symbolic tensors."""
+    return values
 
 
 class _BaseModel:
@@ -110,24 +129,25 @@ class _BaseModel:
         for name, variable in dict(self._net.variables(as_dict=True)).items():
             print(f"{name}: {tuple(variable.shape)}")
 
-    def __call__(self, obs: Any, **kwargs: Any) -> Any:
+    def __call__(self, obs: Tensor, **kwargs: Any) -> Any:
         """Map observations `[B, n]` to logits `[B, num_outputs]` and values `[B, 1]`; a trunk maps
         them to features.
         """
-        output, _ = self._net({"obs": obs, "obs_flat": obs}, [], None)
+        output, _ = self._net({"obs": obs, "obs_flat": obs}, state=[])
         if self._net.outputs is None:
             return output
         return output, self._net.value_function()[:, None]
 
 
-def _layer(net: FullyConnectedNetwork) -> Any:
+def _as_layer(net: FullyConnectedNetwork) -> Any:
     """Return a net as a Keras layer that maps observations to logits and values, with the net's
     variables.
     """
 
     class AsLayer(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, obs: Any) -> Any:
+        def call(self, obs: Tensor) -> Any:
             output, _ = net({"obs": obs})
+            # By the class, because the instance may hide its method; see `__call__`.
             return output, type(net).value_function(net)
 
     return AsLayer(name=net.name)
@@ -161,10 +181,10 @@ class DistributionalQTFModel(TFModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space[Any],
+        action_space: Discrete,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
         q_hiddens: Sequence[int] = (256,),
         dueling: bool = False,
@@ -180,23 +200,31 @@ class DistributionalQTFModel(TFModelV2):
             raise NotServedError(
                 "DistributionalQTFModel: noisy layers are not supported; remove use_noisy."
             )
-        self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
+        self.dueling = dueling
+        self.num_atoms = num_atoms
+        self.v_min = v_min
+        self.v_max = v_max
         self.action_dim = int(action_space.n)
         width = int(num_outputs or 0)
         self.model_out = keras.layers.Input((width,))
 
-        def head(outputs: int) -> Any:
+        def create_head(head_outputs: int) -> Any:
             x = self.model_out
             for size in q_hiddens:
                 x = keras.layers.Dense(size, activation="relu")(x)
                 if add_layer_norm:
                     x = keras.layers.LayerNormalization()(x)
-            return keras.Model(self.model_out, keras.layers.Dense(outputs)(x))
+            outputs = keras.layers.Dense(head_outputs)(x)
+            return keras.Model(self.model_out, outputs)
 
-        self.q_value_head = head(self.action_dim * num_atoms) if q_hiddens else None
-        self.state_value_head = head(num_atoms) if dueling else None
+        self.q_value_head: Any = None
+        if q_hiddens:
+            self.q_value_head = create_head(self.action_dim * num_atoms)
+        self.state_value_head: Any = None
+        if dueling:
+            self.state_value_head = create_head(num_atoms)
 
-    def get_q_value_distributions(self, model_out: Any) -> list[Any]:
+    def get_q_value_distributions(self, model_out: Tensor) -> list[Any]:
         """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
@@ -204,7 +232,9 @@ class DistributionalQTFModel(TFModelV2):
             Q-values `[B, n]`, the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and
             the probabilities.
         """
-        scores = model_out if self.q_value_head is None else self.q_value_head(model_out)
+        scores: Any = model_out
+        if self.q_value_head is not None:
+            scores = self.q_value_head(model_out)
         if self.num_atoms == 1:
             logits = tf.zeros_like(scores)[..., None]
             return [scores, logits, tf.ones_like(logits)]
@@ -213,7 +243,7 @@ class DistributionalQTFModel(TFModelV2):
         probs = tf.nn.softmax(logits)
         return [tf.reduce_sum(returns * probs, -1), returns, logits, logits, probs]
 
-    def get_state_value(self, model_out: Any) -> Any:
+    def get_state_value(self, model_out: Tensor) -> Any:
         """Return the state value `[B, atoms]` for features `[B, num_outputs]`.
 
         Raises:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from gymnasium import Space
+from gymnasium.spaces import Discrete
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from rlcatalog import ActionDistribution
+from rlcatalog import ActionDistribution, ModelV2
 from rlcatalog.errors import NotServedError
 from rlcatalog_compat.arrays import pair
 from rlcatalog_compat.frameworks import get_activation_fn
@@ -17,11 +20,20 @@ from rlcatalog_torch import TorchModelV2
 # --- layers ---------------------------------------------------------------------------------------
 
 
-def _activation(value: Any) -> list[nn.Module]:
+#: Name of an activation, a callable that creates its module, or None.
+Activation = str | Callable[[], nn.Module] | None
+#: A function that fills a weight in place, or a word for one.
+Initializer = str | Callable[[Tensor], Any] | None
+
+
+def _activation(value: Activation) -> list[nn.Module]:
     """Return a list with the activation's module, or an empty list if there is no activation."""
+    create_module = value
     if isinstance(value, str):
-        value = get_activation_fn(value, "torch")
-    return [] if value is None else [value()]
+        create_module = get_activation_fn(value, "torch")
+    if create_module is None:
+        return []
+    return [create_module()]  # type: ignore[operator]
 
 
 class SlimFC(nn.Module):
@@ -41,13 +53,14 @@ class SlimFC(nn.Module):
         in_size: int,
         out_size: int,
         initializer: Callable[[Tensor], Any] | None = None,
-        activation_fn: Any = None,
+        activation_fn: Activation = None,
         use_bias: bool = True,
         bias_init: float = 0.0,
     ) -> None:
         super().__init__()
         linear = nn.Linear(int(in_size), int(out_size), bias=use_bias)
-        (nn.init.xavier_uniform_ if initializer is None else initializer)(linear.weight)
+        fill = initializer or nn.init.xavier_uniform_
+        fill(linear.weight)
         if use_bias:
             nn.init.constant_(linear.bias, bias_init)
         self._model = nn.Sequential(linear, *_activation(activation_fn))
@@ -80,9 +93,9 @@ class SlimConv2d(nn.Module):
         out_channels: int,
         kernel: int | tuple[int, int],
         stride: int | tuple[int, int],
-        padding: Any,
-        initializer: Any = "default",
-        activation_fn: Any = "default",
+        padding: int | tuple[int, int, int, int] | None,
+        initializer: Initializer = "default",
+        activation_fn: Activation = "default",
         bias_init: float = 0,
     ) -> None:
         super().__init__()
@@ -90,12 +103,16 @@ class SlimConv2d(nn.Module):
         if initializer == "default":
             initializer = nn.init.xavier_uniform_
         if initializer is not None:
-            initializer(conv.weight)
+            initializer(conv.weight)  # type: ignore[operator]
         nn.init.constant_(conv.bias, bias_init)  # type: ignore[arg-type]
-        pad = [nn.ZeroPad2d(padding)] if padding else []
-        self._model = nn.Sequential(
-            *pad, conv, *_activation(nn.ReLU if activation_fn == "default" else activation_fn)
-        )
+        if activation_fn == "default":
+            activation_fn = nn.ReLU
+        layers: list[nn.Module] = []
+        if padding:
+            layers.append(nn.ZeroPad2d(padding))
+        layers.append(conv)
+        layers += _activation(activation_fn)
+        self._model = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the images to the output."""
@@ -146,19 +163,22 @@ class SkipConnection(nn.Module):
     """
 
     def __init__(
-        self, layer: nn.Module, fan_in_layer: Any = None, add_memory: bool = False, **kwargs: Any
+        self,
+        layer: nn.Module,
+        fan_in_layer: Callable[[tuple[Tensor, Tensor]], Tensor] | None = None,
+        add_memory: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__()
-        self._layer, self._fan_in_layer = layer, fan_in_layer
+        self._layer = layer
+        self._fan_in_layer = fan_in_layer
 
     def forward(self, inputs: Tensor, **kwargs: Any) -> Tensor:
         """Run the layer and combine its output with its input."""
         outputs: Tensor = self._layer(inputs, **kwargs)
-        return (
-            outputs + inputs
-            if self._fan_in_layer is None
-            else self._fan_in_layer((inputs, outputs))
-        )
+        if self._fan_in_layer is None:
+            return outputs + inputs
+        return self._fan_in_layer((inputs, outputs))
 
 
 class Swish(nn.Module):
@@ -199,26 +219,29 @@ class ConvTranspose2DStack(nn.Module):
             (64, 6, 2),
             (32, 6, 2),
         ),
-        initializer: Any = "default",
+        initializer: Initializer = "default",
         bias_init: float = 0,
-        activation_fn: Any = "relu",
+        activation_fn: Activation = "relu",
         output_shape: Sequence[int] = (3, 64, 64),
     ) -> None:
         super().__init__()
-        fill = nn.init.xavier_uniform_ if initializer in ("default", None) else initializer
-        channels = [width for width, _, _ in filters]
+        if initializer in ("default", None):
+            initializer = nn.init.xavier_uniform_
         self.output_shape = tuple(output_shape)
+        in_channels = [width for width, _, _ in filters]
+        out_channels = [*in_channels[1:], self.output_shape[0]]
         layers: list[nn.Module] = [
-            nn.Linear(input_size, channels[0]),
-            nn.Unflatten(1, (channels[0], 1, 1)),
+            nn.Linear(input_size, in_channels[0]),
+            nn.Unflatten(1, (in_channels[0], 1, 1)),
         ]
-        for place, (width, kernel, stride) in enumerate(filters):
-            following = [*channels[1:], self.output_shape[0]][place]
-            layers.append(nn.ConvTranspose2d(width, following, kernel, stride))
-            layers += _activation(activation_fn) if place < len(filters) - 1 else []
+        last = len(filters) - 1
+        for index, (width, kernel, stride) in enumerate(filters):
+            layers.append(nn.ConvTranspose2d(width, out_channels[index], kernel, stride))
+            if index < last:
+                layers += _activation(activation_fn)
         for layer in layers:
             if isinstance(layer, nn.Linear | nn.ConvTranspose2d):
-                fill(layer.weight)
+                initializer(layer.weight)  # type: ignore[operator]
                 assert layer.bias is not None
                 nn.init.constant_(layer.bias, bias_init)
         self._model = nn.Sequential(*layers)
@@ -248,15 +271,17 @@ class TorchDistributionWrapper(ActionDistribution):
     dist: Any
     framework_of_class = "torch"
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+    def __init__(self, inputs: Tensor | ArrayLike, model: ModelV2 | None = None) -> None:
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        super().__init__(inputs, model)
 
     def sample(self) -> Any:
         """Sample raw actions."""
         self.last_sample = self.dist.sample()
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor) -> Any:
         """Return the log density `[B]` of raw actions."""
         return self.dist.log_prob(actions)
 
@@ -274,7 +299,9 @@ def get_torch_categorical_class_with_temperature(t: float) -> type:
     from rlcatalog_torch import Categorical
 
     class TorchCategoricalWithTemperature(Categorical):
-        def __init__(self, inputs: Any, model: Any = None, temperature: float = t) -> None:
+        def __init__(
+            self, inputs: Tensor, model: ModelV2 | None = None, temperature: float = t
+        ) -> None:
             super().__init__(inputs, model, temperature)
 
     return TorchCategoricalWithTemperature
@@ -310,10 +337,10 @@ class DQNTorchModel(TorchModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space[Any],
+        action_space: Discrete,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
         *,
         q_hiddens: Sequence[int] = (256,),
@@ -329,27 +356,31 @@ class DQNTorchModel(TorchModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         if use_noisy:
             raise NotServedError("DQNTorchModel: noisy layers are not supported; remove use_noisy.")
-        self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
+        self.dueling = dueling
+        self.num_atoms = num_atoms
+        self.v_min = v_min
+        self.v_max = v_max
         self.action_dim = int(action_space.n)
 
-        def head(letter: str, outputs: int) -> nn.Sequential:
-            layers, width = nn.Sequential(), int(num_outputs or 0)
+        def create_head(letter: str, head_outputs: int) -> nn.Sequential:
+            """Return a head whose layers have RLlib's names, which contain the letter."""
+            head = nn.Sequential()
+            width = int(num_outputs or 0)
             for index, size in enumerate(q_hiddens):
-                layers.add_module(
-                    f"dueling_{letter}_{index}",
-                    SlimFC(width, size, activation_fn=dueling_activation),
-                )
+                hidden_layer = SlimFC(width, size, activation_fn=dueling_activation)
+                head.add_module(f"dueling_{letter}_{index}", hidden_layer)
                 if add_layer_norm:
-                    layers.add_module(f"LayerNorm_{letter}_{index}", nn.LayerNorm(size))
+                    head.add_module(f"LayerNorm_{letter}_{index}", nn.LayerNorm(size))
                 width = size
-            if q_hiddens or outputs:
-                layers.add_module(letter, SlimFC(width, outputs))
-            return layers
+            head.add_module(letter, SlimFC(width, head_outputs))
+            return head
 
-        self.advantage_module = (
-            head("A", self.action_dim * num_atoms) if q_hiddens else nn.Sequential()
-        )
-        self.value_module = head("V", num_atoms) if dueling else None
+        self.advantage_module = nn.Sequential()
+        if q_hiddens:
+            self.advantage_module = create_head("A", self.action_dim * num_atoms)
+        self.value_module: nn.Sequential | None = None
+        if dueling:
+            self.value_module = create_head("V", num_atoms)
 
     def get_q_value_distributions(self, model_out: Tensor) -> tuple[Tensor, ...]:
         """Return the head's outputs for features `[B, num_outputs]`.
