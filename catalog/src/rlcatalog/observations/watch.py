@@ -32,7 +32,7 @@ def check_answers(codec: Preprocessor) -> None:
     """
     if codec.children:
         return  # made from the declarations of its children, which are checked themselves
-    # Both writers and the leaves are asked for the slice that starts at 0.
+    # The argument 0 is the start of the codec's slice.
     write = _answer_of(codec, "writer", codec.writer, 0)
     if not callable(write):
         raise _wrong_answer(codec, "writer", "a function (observation, out)", write)
@@ -85,7 +85,8 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
     """
     if not any(part.is_watched for part in codec.codecs()):
         return
-    if codec.info.is_composite and len(codec.children) == len(codec.info.children):
+    encodes_entry_by_entry = len(codec.children) == len(codec.info.children)
+    if codec.info.is_composite and encodes_entry_by_entry:
         for child, part in zip(codec.children, codec.info.split(obs), strict=True):
             check_slice(child, part)
     if codec.is_watched and _has_own_writer(type(codec)):

@@ -38,7 +38,8 @@ def check_step(
     Raises:
         NonFiniteError: A number is NaN or infinite.
     """
-    # A fast check of the usual case: a sum of products is finite only if all numbers in it are.
+    # A fast check of the usual case: a sum of products is finite only if all numbers in it are. The
+    # first sum is of both the log densities and the values.
     has_finite_results = math.isfinite(np.vdot(logp, logp if value is None else value))
     # The square of a masked logit, the lowest finite number, overflows: then look at each number.
     has_finite_inputs = math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all()

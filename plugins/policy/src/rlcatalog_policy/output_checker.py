@@ -128,18 +128,19 @@ class OutputChecker:
             self._check_framework(tensor, self._name_dist(method))
 
     def _check_framework(self, value: Tensor, who: str) -> None:
+        """Raise an error unless a value is a tensor of the policy's framework."""
         framework = self._policy.framework
         framework_of_value = ops_of(value).framework
         if framework_of_value == framework:
             return
         if framework_of_value in frameworks():
-            others = [framework_of_value]
+            alternatives = [framework_of_value]
         else:
-            others = [name for name in frameworks() if name != framework]
-        arguments = " or ".join([f"framework={name!r}" for name in others])
+            alternatives = [name for name in frameworks() if name != framework]  # an array
+        arguments = " or ".join([f"framework={name!r}" for name in alternatives])
         raise ModelContractError(
             f"{who} must return tensors of the policy's framework, {framework!r};"
-            f" found {type(value).__name__} {shown(value, 80)}. Return such tensors, or"
+            f" found {type(value).__name__} {shown(value, length=80)}. Return such tensors, or"
             f" name the framework that the class is written for: {arguments}."
         )
 
@@ -168,6 +169,7 @@ class OutputChecker:
             self._refuse_masked(first_forbidden_row, raw, mask)
 
     def _check_in_space(self, raw: Array) -> None:
+        """Raise an error if a distribution that was never tested drew actions outside its space."""
         start = 0
         for leaf in self._policy.action_codec.leaves:
             stop = start + leaf.width
@@ -193,6 +195,7 @@ class OutputChecker:
         return None
 
     def _refuse_masked(self, row: int, raw: Array, mask: Array) -> NoReturn:
+        """Raise the error for a row whose drawn action is forbidden by its mask."""
         who = self._name_dist()
         if self._policy.resolution.shows_mask:
             who = f"{name_method(self._policy.model, 'forward')} or {who}"
@@ -328,11 +331,11 @@ class OutputChecker:
         dist, options = unbind(self._policy.dist_class)
         inputs = object()  # a stand-in, because nothing is called
         yield _Call(self._name_dist("__init__"), dist, (inputs, None), options)
-        for name, count in _METHODS.items():
+        for name, num_arguments in _METHODS.items():
             # A user's distribution may lack a method that the engine at hand does not call.
             method = getattr(dist, name, None)
             if method is not None:
-                self_and_arguments = (inputs,) * (1 + count)
+                self_and_arguments = (inputs,) * (1 + num_arguments)
                 yield _Call(self._name_dist(name), method, self_and_arguments)
 
     def _name_dist(self, method: str = "") -> str:
@@ -438,16 +441,17 @@ class _Outside(NamedTuple):
 
 def _find_outside(codec: ActionCodec, raw: Array) -> _Outside | None:
     """Return the first raw action of `[B, width]` that a leaf's codec cannot map into the space."""
+    counts = None
+    if codec.whole:
+        counts = codec.counts  # choices must be drawn as such; other numbers may be clipped
     is_right = np.isfinite(raw)
-    draws_choices = codec.whole and codec.counts is not None
-    if draws_choices:
-        # Choices must be drawn as such; other numbers may be clipped.
-        is_right &= (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw))
+    if counts is not None:
+        is_right &= (raw >= 0) & (raw < np.array(counts)) & (raw == np.floor(raw))
     if not is_right.all():
-        row, column = (int(place) for place in np.argwhere(~is_right)[0])
+        row, column = np.argwhere(~is_right)[0].tolist()
         expected = "finite numbers"
-        if codec.counts is not None and draws_choices:
-            expected = f"an integer from 0 to {codec.counts[column] - 1}"
+        if counts is not None:
+            expected = f"an integer from 0 to {counts[column] - 1}"
         return _Outside(expected, f"{raw[row, column]} in row {row}")
 
     # Choices were checked above; a codec that clips maps every finite number into the space.
@@ -455,7 +459,7 @@ def _find_outside(codec: ActionCodec, raw: Array) -> _Outside | None:
         return None
     for row, action in enumerate(rows_of(codec.info, codec.adapt(raw))):
         if not codec.info.space.contains(action):
-            return _Outside("an action of the space", f"{shown(action, 80)} in row {row}")
+            return _Outside("an action of the space", f"{shown(action, length=80)} in row {row}")
     return None
 
 
@@ -467,7 +471,7 @@ def _shape_text(shape: Shape) -> str:
 def _describe(value: Any) -> str:
     shape = shape_of(value)
     if shape is None:
-        return shown(value, 80)
+        return shown(value, length=80)
     return f"shape {_shape_text(shape)}"
 
 

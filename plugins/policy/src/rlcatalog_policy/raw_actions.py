@@ -125,7 +125,8 @@ def _plugin_part(policy: Policy, info: SpaceInfo) -> Part | None:
             parts_by_kind[kind] = part
     # The nearest class comes first. A part names a class, or the kind of a class.
     for name in (*info.classes, info.kind):
-        part_of_class = parts_by_kind.get(name) or parts_by_kind.get(KINDS.get(name, ""))
+        kind_of_class = KINDS.get(name, "")
+        part_of_class = parts_by_kind.get(name) or parts_by_kind.get(kind_of_class)
         if part_of_class is not None:
             return part_of_class
     return None
@@ -155,6 +156,7 @@ def _check_inverse(codec: ActionCodec, actions: Any, part: Part) -> None:
             f"{codec_class}.invert() must return an array of shape {expected_shape} for"
             f" {len(actions)} actions of {codec.info.describe()}; found {shown(returned, 80)}."
         )
+    # Converting the raw actions back must give the actions again.
     with blame_part(part, f"{codec_class}.adapt()"):
         actions_again = list(rows(codec.info, codec.adapt(raw)))
     pairs = zip(rows(codec.info, actions), actions_again, strict=True)
@@ -164,7 +166,7 @@ def _check_inverse(codec: ActionCodec, actions: Any, part: Part) -> None:
         if not codec.info.space.contains(action):
             raise ActionError(
                 f"actions: {codec.info.path}: expected actions of {codec.info.describe()}; found"
-                f" {shown(action, 120)} in row {row}."
+                f" {shown(action, length=120)} in row {row}."
             )
         # A codec that overrides adapt() and inherits invert() has the inverse of another adapt().
         if _mro_index_of(codec, "adapt") < _mro_index_of(codec, "invert"):
@@ -173,9 +175,9 @@ def _check_inverse(codec: ActionCodec, actions: Any, part: Part) -> None:
                 f" adapt() but not invert(); {_WAY_OUT}."
             )
         raise part.fault(
-            f"{codec_class}.invert() of {shown(action, 120)} gives"
-            f" {shown(raw[row].tolist(), 120)}, which adapt() turns into"
-            f" {shown(action_again, 120)}; {_WAY_OUT}."
+            f"{codec_class}.invert() of {shown(action, length=120)} gives"
+            f" {shown(raw[row].tolist(), length=120)}, which adapt() turns into"
+            f" {shown(action_again, length=120)}; {_WAY_OUT}."
         )
 
 
@@ -185,11 +187,11 @@ def _invert(codec: ActionCodec, actions: Any, part: Part) -> Any:
         try:
             return codec.invert(actions)
         except NotImplementedError as error:
-            why = ";"
-            if isinstance(error, NotServedError):
-                why = f": {error} So"
+            advice = f"; {_WAY_OUT}."
+            if isinstance(error, NotServedError):  # the codec gives its own reason
+                advice = f": {error} So {_WAY_OUT}."
             raise NotServedError(
-                f"{codec.info.path}: {_describe_codec(codec, part)} has no inverse{why} {_WAY_OUT}."
+                f"{codec.info.path}: {_describe_codec(codec, part)} has no inverse{advice}"
             ) from error
 
 
