@@ -318,6 +318,7 @@ class ChangedOutput(nn.Module):
             r"\(2, 6\) and .*no state: set use_lstm",
             id="pair",
         ),
+        pytest.param(lambda x: (), r"features \[B, F\], found nothing", id="empty-tuple"),
         pytest.param(lambda x: {"x": x}, r"found dict of shape \(\)", id="dict"),
         pytest.param(
             lambda x: x @ x,

@@ -343,7 +343,7 @@ class Plain(ModelV2):
             output = self.try_module(module, two_observations)
         is_single = not isinstance(output, tuple | list)
         parts = [output] if is_single else list(output)
-        width = self._width_of(parts[0])
+        width = self._width_of(parts[0]) if parts else 0
         if self._returns_outputs:
             other_shapes = [_shape_of(part) for part in parts[1:]]
             # The only other part is the value of both observations.
@@ -427,6 +427,8 @@ def _describe_call(name: str, arguments: Sequence[Space[Any]], keywords: Mapping
 
 def _describe_parts(parts: Sequence[Any]) -> str:
     """Return the types and shapes of the parts of a module's output."""
+    if not parts:
+        return "nothing"
     return " and ".join(f"{type(part).__name__} of shape {_shape_of(part)}" for part in parts)
 
 
