@@ -309,8 +309,8 @@ class _Finder:
 
 
 def _is_encoded_otherwise(values: Array, shape: tuple[int, ...], hot: OneHots) -> bool:
-    """Return whether a Discrete's or MultiDiscrete's values are neither integers nor one-hots, as
-    with a preprocessor of your own.
+    """Return whether a Discrete's or MultiDiscrete's values are neither integers nor one-hots,
+    because a registered preprocessor encodes them.
 
     Args:
         values: Restored values.

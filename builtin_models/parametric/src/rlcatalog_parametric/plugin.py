@@ -34,7 +34,7 @@ def match(request: Request) -> Match:
 
 
 def _why_not_by_itself(request: Request, inputs: list[str]) -> str | None:
-    """Return why the head is not chosen unless `use_parametric` is True; None if it is.
+    """Return why only `use_parametric=True` chooses the head; None if it is chosen anyway.
 
     Args:
         request: The request.

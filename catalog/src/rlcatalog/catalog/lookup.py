@@ -42,7 +42,8 @@ class Query(NamedTuple):
         action_space: The environment's action space.
         config: The model config.
         framework: `"torch"` or `"tf"`, or None for the default; see `Catalog.resolve`.
-        pins: The parts that a saved policy chose, which this lookup repeats; None chooses anew.
+        pins: The parts that a saved policy chose, which this lookup repeats; None makes new
+            choices.
         defaults: An engine's defaults for keys that the config does not set.
     """
 

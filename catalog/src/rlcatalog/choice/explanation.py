@@ -432,7 +432,7 @@ def _shorten(lines: Sequence[Line], most: int) -> list[Line]:
 
 
 def _chosen_candidate(choice: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the chosen one of a slot's candidates, which stands before the others."""
+    """Return a slot's chosen candidate, which is the first."""
     chosen: Mapping[str, Any] = choice["candidates"][0]
     return chosen
 

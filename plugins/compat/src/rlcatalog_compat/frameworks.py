@@ -177,7 +177,7 @@ def get_activation_fn(name: str | Callable[..., Any] | None = None, framework: s
 
 
 def _torch_activation(name: str) -> Any:
-    """Return the class of `torch.nn` with its own name or with RLlib's, or None."""
+    """Return the class of `torch.nn` that has this name in PyTorch or in RLlib, or None."""
     nn = importlib.import_module("torch").nn
     # A class of `torch.nn`.
     activation = getattr(nn, name, None)

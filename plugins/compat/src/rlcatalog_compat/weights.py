@@ -487,7 +487,7 @@ def _is_tf_variable(path: str, layer: str, variable: str) -> bool:
 
 
 def _from_tf_layout(array: Array, variable: str) -> Array:
-    """Return a TensorFlow variable's value in rlcatalog's layout, which is PyTorch's."""
+    """Return a TensorFlow variable's value in PyTorch's layout, which rlcatalog also uses."""
     if not variable.endswith("kernel"):
         return array
     if array.ndim == 2:  # [in, out]

@@ -97,9 +97,7 @@ def _is_as_new_as(codec: Preprocessor | ActionCodec, method: str, others: Sequen
 
 
 def _place_in_mro(codec: Preprocessor | ActionCodec, name: str) -> int:
-    """Return the place of the class that defines an attribute among a codec's classes, the most
-    derived of which comes first.
-    """
+    """Return the place in the MRO of the class that defines an attribute."""
     classes = type(codec).__mro__
     for place, cls in enumerate(classes):
         if name in vars(cls):

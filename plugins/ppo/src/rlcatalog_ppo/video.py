@@ -265,7 +265,7 @@ def _read_metadata(
     Args:
         make: Function that creates an environment with a given render mode.
         name: The environment's name, for messages.
-        modes: Render modes of which the environment must support at least one.
+        modes: Render modes; the environment must support at least one of them.
         option: The option of the command, for messages.
 
     Raises:

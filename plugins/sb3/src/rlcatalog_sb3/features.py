@@ -230,8 +230,8 @@ def _inverse_of_preprocess_obs(space: Space, *, scaled: bool) -> Callable[[Any],
     """Return a function that restores observations from the output of `preprocess_obs`.
 
     Stable-Baselines3 preprocesses observations before an extractor receives them: choices become
-    one-hots, and the bytes of images are divided by 255. A catalog trunk has a preprocessor of its
-    own and needs the original values.
+    one-hots, and the bytes of images are divided by 255. A catalog trunk has the catalog's
+    preprocessor, which needs the original values.
 
     Args:
         space: Stable-Baselines3's observation space.

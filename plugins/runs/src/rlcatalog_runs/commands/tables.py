@@ -270,7 +270,7 @@ def _print_table(cells: Sequence[dict[str, str]]) -> None:
 
 
 def _print_in_two_lines(console: Console, row: Mapping[str, Text]) -> None:
-    """Print a row's first cell on a line of its own, and the others on the next."""
+    """Print a row's first cell on one line, and the others on the next."""
     first_name, *other_names = row
     console.print(row[first_name], soft_wrap=True, style="bold")
     line = Text("  ")
