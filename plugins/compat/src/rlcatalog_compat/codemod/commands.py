@@ -34,34 +34,42 @@ def port(
     """
     from libcst import ParserSyntaxError
 
-    from rlcatalog_compat.codemod.porter import port as ported
+    from rlcatalog_compat.codemod import porter
 
-    left = changed = 0
+    num_changed = 0
+    num_failures = 0
     for path in with_progress(files(paths)):
-        old = path.read_bytes()
+        content = path.read_bytes()
         try:
-            found = ported(old)
+            result = porter.port(content)
         except (ParserSyntaxError, SyntaxError, UnicodeError, ValueError) as error:
-            left += 1
+            num_failures += 1
             print(f"{path}: cannot be read as Python 3: {one_line(str(error))}")
             continue
-        if found.content != old:
-            changed += 1
+        if result.content != content:
+            num_changed += 1
             if write:
                 with output_errors(path):
-                    path.write_bytes(found.content)
+                    path.write_bytes(result.content)
             else:
-                print(difference(path, old, found.content), end="")
-        for note in found.notes:
-            left += 1
+                print(difference(path, content, result.content), end="")
+        for note in result.notes:
+            num_failures += 1
             print(f"{path}:{note.line}: {note.what}: {note.why}")
-    done = "changed" if write else "to change; pass --write to change"
+    action = "changed" if write else "to change; pass --write to change"
     print(
-        f"{changed} file{'s' * (changed != 1)} {done}; {left} place{'s' * (left != 1)} could not"
-        " be ported"
+        f"{_count(num_changed, 'file')} {action}; {_count(num_failures, 'place')} could not be"
+        " ported"
     )
-    if left:
+    if num_failures:
         raise typer.Exit(1)
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}s"
 
 
 def files(paths: list[Path]) -> list[Path]:
@@ -71,33 +79,46 @@ def files(paths: list[Path]) -> list[Path]:
     Raises:
         ConfigError: A path does not exist.
     """
-    found: list[Path] = []
+    # A dict, because a file may be among the paths and in a folder among them.
+    python_files: dict[Path, None] = {}
     for path in paths:
         if not path.exists():
             raise ConfigError(f"PATH: expected a file or folder, found nothing at {str(path)!r}.")
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        if not path.is_dir():
+            python_files[path] = None
+            continue
+        for file in sorted(path.rglob("*.py")):
             folders = file.relative_to(path).parts[:-1]
-            if not any(folder in _SKIPPED or folder.startswith(".") for folder in folders):
-                found.append(file)
-    return list(dict.fromkeys(found))
+            if not any(_is_skipped(folder) for folder in folders):
+                python_files[file] = None
+    return list(python_files)
+
+
+def _is_skipped(folder: str) -> bool:
+    return folder in _SKIPPED or folder.startswith(".")
 
 
 def with_progress(paths: list[Path]) -> Iterator[Path]:
     """Yield the files, and report progress on standard error every two seconds."""
-    start = time.monotonic()
+    last_report = time.monotonic()
     for count, path in enumerate(paths):
-        if time.monotonic() - start >= SECONDS:
-            start = time.monotonic()
+        if time.monotonic() - last_report >= SECONDS:
+            last_report = time.monotonic()
             print(f"read {count} of {len(paths)} files", file=sys.stderr)
         yield path
 
 
 def difference(path: Path, old: bytes, new: bytes) -> str:
     """Return the unified diff between two versions of a file."""
-    before, after = (
-        text.decode("utf-8", "replace").splitlines(keepends=True) for text in (old, new)
-    )
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}")
-    )
+    old_lines = _lines(old)
+    new_lines = _lines(new)
+    diff = ""
+    for line in difflib.unified_diff(old_lines, new_lines, f"a/{path}", f"b/{path}"):
+        diff += line
+        if not line.endswith("\n"):
+            diff += "\n\\ No newline at end of file\n"
+    return diff
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode("utf-8", "replace").splitlines(keepends=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import libcst as cst
 from libcst.metadata import PositionProvider
 
 #: Constants for modules that files may import under different names.
-NUMPY, TENSORFLOW, TENSORFLOW_1 = "numpy", "tensorflow", "tensorflow.compat.v1"
+NUMPY = "numpy"
+TENSORFLOW = "tensorflow"
+TENSORFLOW_1 = "tensorflow.compat.v1"
 #: Packages that the mirror replaces, and the mirror itself.
 RAY = ("ray", "rlcatalog_compat")
 
@@ -57,10 +59,27 @@ class ClassScope:
 
     def label(self, function: str) -> str:
         """Return a name for an unnamed layer that no other layer in the class uses."""
-        base = f"unnamed_{function}" if any(function in text for text in self.texts) else function
+        base = function
+        if any(function in text for text in self.texts):
+            base = f"unnamed_{function}"
         count = sum(label == base or label.startswith(f"{base}_") for label in self.labels)
-        self.labels.append(f"{base}_{count + 1}" if count else base)
-        return self.labels[-1]
+        label = base
+        if count > 0:
+            label = f"{base}_{count + 1}"
+        self.labels.append(label)
+        return label
+
+
+class Reference(NamedTuple):
+    """What a dotted name refers to.
+
+    Attributes:
+        module: One of the modules above; empty if the name is not in any of them.
+        name: Name in the module.
+    """
+
+    module: str
+    name: str
 
 
 @dataclass
@@ -107,18 +126,19 @@ class Context:
     selects_rows: bool = False
     pads_as_before: bool = False
 
-    def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
+    def stands_for(self, node: cst.CSTNode) -> Reference:
         """Return the module that a name begins with and the remaining name, or two empty strings if
         there is none.
         """
-        name, _, rest = dotted(node).partition(".")
-        if name not in self.modules or self.hides(name):
-            return "", ""
-        path = f"{self.modules[name]}.{rest}".rstrip(".")
+        root, _, rest = dotted(node).partition(".")
+        if root not in self.modules or self.hides(root):
+            return Reference("", "")
+        path = f"{self.modules[root]}.{rest}".rstrip(".")
+        # TensorFlow 1 first, because its path begins with TensorFlow's.
         for module in (TENSORFLOW_1, TENSORFLOW, NUMPY):
             if path.startswith(f"{module}."):
-                return module, path.removeprefix(f"{module}.")
-        return "", ""
+                return Reference(module, path.removeprefix(f"{module}."))
+        return Reference("", "")
 
     def hides(self, name: str) -> bool:
         """Return whether a parameter of an enclosing function shadows a module's name."""
@@ -128,7 +148,21 @@ class Context:
         """Return whether a dotted name begins with an imported module: `tf.log`, but not `math.log`
         or `log`.
         """
-        return self.modules.get(dotted(node).partition(".")[0]) in (TENSORFLOW, TENSORFLOW_1, NUMPY)
+        root = dotted(node).partition(".")[0]
+        return self.modules.get(root) in (TENSORFLOW, TENSORFLOW_1, NUMPY)
+
+    def enclosing_class(self) -> ClassScope | None:
+        """Return the innermost class around the current code, or None outside of classes."""
+        if not self.classes:
+            return None
+        return self.classes[-1]
+
+    def keeps_layers(self) -> bool:
+        """Return whether the current code is in a class whose methods call named TensorFlow 1
+        layers, which the model must keep.
+        """
+        scope = self.enclosing_class()
+        return scope is not None and scope.kept
 
 
 class Rewriter(cst.CSTTransformer):
@@ -146,9 +180,11 @@ class Rewriter(cst.CSTTransformer):
 
     def note(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str | None) -> None:
         """Record code that could not be ported. Do nothing if there is no reason."""
-        if why is not None:
-            line = self.get_metadata(PositionProvider, node).start.line
-            self.context.notes.add(Note(line, what if isinstance(what, str) else code(what), why))
+        if why is None:
+            return
+        line = self.get_metadata(PositionProvider, node).start.line
+        text = what if isinstance(what, str) else code(what)
+        self.context.notes.add(Note(line, text, why))
 
 
 def dotted(node: cst.CSTNode | None) -> str:
@@ -157,14 +193,24 @@ def dotted(node: cst.CSTNode | None) -> str:
         return node.value
     if isinstance(node, cst.Attribute):
         front = dotted(node.value)
-        return f"{front}.{node.attr.value}" if front else ""
+        if front:
+            return f"{front}.{node.attr.value}"
     return ""
+
+
+def bound_name(alias: cst.ImportAlias) -> str:
+    """Return the name that `from module import alias` binds."""
+    if alias.asname is not None:
+        return dotted(alias.asname.name)
+    return dotted(alias.name)
 
 
 def name_node(path: str) -> cst.Name | cst.Attribute:
     """Return a dotted name as a node."""
     front, _, last = path.rpartition(".")
-    return cst.Attribute(name_node(front), cst.Name(last)) if front else cst.Name(last)
+    if front:
+        return cst.Attribute(name_node(front), cst.Name(last))
+    return cst.Name(last)
 
 
 def code(node: cst.CSTNode) -> str:
@@ -173,10 +219,11 @@ def code(node: cst.CSTNode) -> str:
 
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
-    """Return a keyword argument for a call."""
-    return next(
-        (arg for arg in call.args if arg.keyword is not None and arg.keyword.value == name), None
-    )
+    """Return a call's argument with this keyword, or None."""
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value == name:
+            return arg
+    return None
 
 
 def comma() -> cst.Comma:

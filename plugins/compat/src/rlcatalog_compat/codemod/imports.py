@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
+from typing import Any, NamedTuple
 
 import libcst as cst
 
@@ -11,8 +14,6 @@ from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
 from rlcatalog_compat.names import known, modules, reason_for
 
-#: Statements, and the parts of imports that stay unchanged, with reasons.
-Change = tuple[list[cst.BaseSmallStatement], list[tuple[str, str]]]
 #: Names in `rlcatalog_compat` in addition to the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
 _UNKNOWN = "rlcatalog-compat has no such name; implement or remove it"
@@ -27,6 +28,30 @@ _GYM = {
 _CLUSTER = "Ray's cluster; everything runs in one process here"
 
 
+class Unported(NamedTuple):
+    """Part of an import that stays unchanged.
+
+    Attributes:
+        what: The part, such as `from ray import tune`.
+        why: Why it stays.
+    """
+
+    what: str
+    why: str
+
+
+class Change(NamedTuple):
+    """What becomes of an import.
+
+    Attributes:
+        statements: The statements that replace it.
+        unported: Its parts that stay unchanged.
+    """
+
+    statements: list[cst.BaseSmallStatement]
+    unported: list[Unported]
+
+
 def why_not(path: str, name: str = "") -> str | None:
     """Return why an RLlib module, or a name in it, is not supported; None if it is supported.
 
@@ -34,12 +59,15 @@ def why_not(path: str, name: str = "") -> str | None:
         path: The module, without `ray.`; `""` is `ray` itself.
         name: The name. If None, the module itself.
     """
-    whole = f"{path}.{name}".strip(".")
-    if whole in known() or whole in ("", *OWN):
+    full_path = f"{path}.{name}".strip(".")
+    if full_path in known() or full_path in ("", *OWN):
         return None
     if name and path in modules() and name in modules()[path].names:
         return None
-    return reason_for(whole) or (_CLUSTER if not path else _UNKNOWN)
+    reason = reason_for(full_path)
+    if reason:
+        return reason
+    return _UNKNOWN if path else _CLUSTER
 
 
 def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
@@ -49,48 +77,64 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
         path: The module, without `gym.`; `""` is `gym` itself.
         name: The name. If None, the module itself.
     """
-    module, found = "gymnasium", importlib.import_module("gymnasium")
-    for part in filter(None, (*path.split("."), *name.split("."))):
-        module = f"{module}.{part}"
-        if not hasattr(found, part):
+    current_path = "gymnasium"
+    current: Any = importlib.import_module("gymnasium")
+    for part in f"{path}.{name}".split("."):
+        if not part:
+            continue
+        current_path = f"{current_path}.{part}"
+        # A module of Gymnasium, or an object in one.
+        if not hasattr(current, part):
             try:
-                importlib.import_module(module)
+                importlib.import_module(current_path)
             except ModuleNotFoundError as error:
-                if error.name == module or not isinstance(found, ModuleType):
-                    return _GYM.get(module.removeprefix("gymnasium."), _NO_GYM)
-                return None  # the name exists, but needs packages that are not installed
-            except Exception:  # likewise for a module
+                is_missing = error.name == current_path or not isinstance(current, ModuleType)
+                if is_missing:
+                    return _GYM.get(current_path.removeprefix("gymnasium."), _NO_GYM)
+                return None  # the module exists, but needs packages that are not installed
+            except Exception:  # the module exists, but cannot be imported here
                 return None
-        found = getattr(found, part)
+        # After the import, the module is an attribute of the one that contains it.
+        current = getattr(current, part)
     return None
 
 
 def without_root(path: str) -> str | None:
     """Return a path within Ray or the mirror without its root, or None for other paths."""
     root, _, inside = path.partition(".")
-    return inside if root in RAY else None
+    if root in RAY:
+        return inside
+    return None
 
 
 def port_import(node: cst.Import) -> Change:
     """Return the replacement for an `import` statement, and the names left unchanged,
     with reasons.
     """
-    stays, names = [], []
+    unported = []
+    aliases = []
     for alias in node.names:
         path = dotted(alias.name)
-        inside = without_root(path)
-        if (inside is not None and (why := why_not(inside))) or (
-            path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym.")))
-        ):
-            stays.append((f"import {path}", why))
-        elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(
-            path.removeprefix("tensorflow.")
-        ):
-            stays.append((f"import {path}", tensorflow_rules.GRAPH))
+        why = _why_module_stays(path)
+        if why is not None:
+            unported.append(Unported(f"import {path}", why))
         elif path.partition(".")[0] in ("ray", "gym"):
             alias = _rename(alias, path)
-        names.append(alias)
-    return [node.with_changes(names=names)], stays
+        aliases.append(alias)
+    return Change([node.with_changes(names=aliases)], unported)
+
+
+def _why_module_stays(path: str) -> str | None:
+    """Return why `import path` cannot be ported, or None if it can or need not be."""
+    inside_rllib = without_root(path)
+    if inside_rllib is not None:
+        return why_not(inside_rllib)
+    if path.startswith("gym."):
+        return why_not_in_gymnasium(path.removeprefix("gym."))
+    if path.startswith("tensorflow."):
+        if tensorflow_rules.is_graph_code(path.removeprefix("tensorflow.")):
+            return tensorflow_rules.GRAPH
+    return None
 
 
 def port_from(node: cst.ImportFrom) -> Change:
@@ -99,77 +143,109 @@ def port_from(node: cst.ImportFrom) -> Change:
     """
     path = dotted(node.module)
     if node.relative or not path:
-        return [node], []
-    if path == "numpy":
-        statements, gone = numpy_rules.imported(node)
-        return statements, [
-            (f"from numpy import {name}", numpy_rules.GONE.format(name)) for name in gone
-        ]
+        return Change([node], [])
     root, _, below = path.partition(".")
+    if path == "numpy":
+        return _port_from_numpy(node)
     if root == "tensorflow":
-        paths = (
-            []
-            if isinstance(node.names, cst.ImportStar)
-            else [dotted(alias.name) for alias in node.names]
-        )
-        reasons_of = {
-            name: tensorflow_rules.why_not_imported(f"{below}.{name}".strip(".")) for name in paths
-        }
-        return [node], [
-            (f"from {path} import {name}", why)
-            for name, why in reasons_of.items()
-            if why is not None
-        ]
-    inside, target, reason_of = (
-        without_root(path),
-        f"gymnasium.{below}".strip("."),
-        why_not_in_gymnasium,
-    )
-    if inside is not None:
-        target, reason_of = f"rlcatalog_compat.{inside}".strip("."), why_not
-    elif root == "gym":
-        inside = below
-    else:
-        return [node], []
+        return Change([node], _unported_from_tensorflow(node, below))
+    inside_rllib = without_root(path)
+    if inside_rllib is not None:
+        target = f"rlcatalog_compat.{inside_rllib}".strip(".")
+        return _move_names(node, target, partial(why_not, inside_rllib))
+    if root == "gym":
+        target = f"gymnasium.{below}".strip(".")
+        return _move_names(node, target, partial(why_not_in_gymnasium, below))
+    return Change([node], [])
+
+
+def _port_from_numpy(node: cst.ImportFrom) -> Change:
+    """Return the change of `from numpy import ...`."""
+    statements, missing_names = numpy_rules.imported(node)
+    unported = []
+    for name in missing_names:
+        unported.append(Unported(f"from numpy import {name}", numpy_rules.GONE.format(name)))
+    return Change(statements, unported)
+
+
+def _unported_from_tensorflow(node: cst.ImportFrom, module: str) -> list[Unported]:
+    """Return the names that cannot be imported from a module of TensorFlow, which is given without
+    `tensorflow.`.
+    """
     if isinstance(node.names, cst.ImportStar):
-        why = reason_of(inside)
-        return ([node], [(f"from {path} import *", why)]) if why else ([_move(node, target)], [])
-    reasons = {alias: reason_of(inside, dotted(alias.name)) for alias in node.names}
-    stays = [
-        (f"from {path} import {dotted(alias.name)}", why)
-        for alias, why in reasons.items()
-        if why is not None
-    ]
-    goes = [alias for alias, why in reasons.items() if why is None]
-    if not goes:
-        return [node], stays
-    if not stays:
-        return [_move(node, target)], stays
-    rest = [alias for alias, why in reasons.items() if why is not None]
-    return [_move(with_names(node, goes), target), with_names(node, rest)], stays
+        return []
+    unported = {}
+    for alias in node.names:
+        name = dotted(alias.name)
+        why = tensorflow_rules.why_not_imported(f"{module}.{name}".strip("."))
+        if why is not None:
+            unported[name] = Unported(f"from {dotted(node.module)} import {name}", why)
+    return list(unported.values())
+
+
+def _move_names(
+    node: cst.ImportFrom, target: str, why_name_stays: Callable[..., str | None]
+) -> Change:
+    """Return an import from another module; names that this module lacks stay in an import of the
+    old one.
+
+    Args:
+        node: The import.
+        target: The module to import from.
+        why_name_stays: Returns why a name stays, or None; without arguments, why the whole module
+            stays.
+    """
+    path = dotted(node.module)
+    if isinstance(node.names, cst.ImportStar):
+        why = why_name_stays()
+        if why:
+            return Change([node], [Unported(f"from {path} import *", why)])
+        return Change([_move(node, target)], [])
+    aliases_to_move = []
+    aliases_to_keep = []
+    unported = []
+    for alias in node.names:
+        name = dotted(alias.name)
+        why = why_name_stays(name)
+        if why is None:
+            aliases_to_move.append(alias)
+        else:
+            aliases_to_keep.append(alias)
+            unported.append(Unported(f"from {path} import {name}", why))
+    if not aliases_to_move:
+        return Change([node], unported)
+    if not aliases_to_keep:
+        return Change([_move(node, target)], [])
+    moved_import = _move(with_names(node, aliases_to_move), target)
+    return Change([moved_import, with_names(node, aliases_to_keep)], unported)
 
 
 def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
     """Return an import with RLlib 0.8's `valid_padding` changed to its current name."""
     if isinstance(node.names, cst.ImportStar):
         return node
-    names = [
-        alias.with_changes(name=cst.Name("same_padding"), asname=as_name("valid_padding"))
-        if dotted(alias.name) == "valid_padding" and alias.asname is None
-        else alias
-        for alias in node.names
-    ]
-    return node.with_changes(names=names)
+    aliases = []
+    for alias in node.names:
+        if dotted(alias.name) == "valid_padding" and alias.asname is None:
+            alias = alias.with_changes(
+                name=cst.Name("same_padding"), asname=as_name("valid_padding")
+            )
+        aliases.append(alias)
+    return node.with_changes(names=aliases)
 
 
 def _move(node: cst.ImportFrom, path: str) -> cst.ImportFrom:
-    return node if dotted(node.module) == path else node.with_changes(module=name_node(path))
+    """Return an import from this module instead."""
+    if dotted(node.module) == path:
+        return node
+    return node.with_changes(module=name_node(path))
 
 
 def _rename(alias: cst.ImportAlias, path: str) -> cst.ImportAlias:
+    """Return a module of Ray or gym in an `import` statement under its new name."""
     root, _, inside = path.partition(".")
-    new = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
+    new_root = {"ray": "rlcatalog_compat", "gym": "gymnasium"}[root]
     if alias.asname is not None:
-        return alias.with_changes(name=name_node(f"{new}.{inside}".strip(".")))
+        return alias.with_changes(name=name_node(f"{new_root}.{inside}".strip(".")))
     # Without `as`, the root is bound, and its modules are attributes.
-    return alias.with_changes(name=cst.Name(new), asname=as_name(root))
+    return alias.with_changes(name=cst.Name(new_root), asname=as_name(root))
