@@ -14,6 +14,7 @@ from rlcatalog_compat.codemod.context import (
     TENSORFLOW_1,
     ClassScope,
     Context,
+    bound_name,
     dotted,
     names_of,
 )
@@ -38,40 +39,50 @@ class Reader(cst.CSTVisitor):
     def visit_Import(self, node: cst.Import) -> None:
         for alias in node.names:
             path = dotted(alias.name)
-            root = path.partition(".")[0]
-            self._enter(
-                *((root, root) if alias.asname is None else (dotted(alias.asname.name), path))
-            )
+            if alias.asname is not None:
+                self._enter(dotted(alias.asname.name), path)
+            else:
+                # `import a.b` binds `a`.
+                root = path.partition(".")[0]
+                self._enter(root, root)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
         if isinstance(node.names, cst.ImportStar) or node.relative:
             return
         for alias in node.names:
             path = f"{dotted(node.module)}.{dotted(alias.name)}"
-            bound = dotted(alias.asname.name if alias.asname is not None else alias.name)
-            self._enter(bound, path)
+            self._enter(bound_name(alias), path)
 
     def visit_Call(self, node: cst.Call) -> None:
-        self.context.recurrent |= is_recurrent(node)
-        self.context.frames |= dotted(node.func).endswith(("Pool3D", "Pooling3D", "layers.Conv3D"))
+        if is_recurrent(node):
+            self.context.recurrent = True
+        if dotted(node.func).endswith(("Pool3D", "Pooling3D", "layers.Conv3D")):
+            self.context.frames = True
 
     def visit_Assign(self, node: cst.Assign) -> None:
         if not isinstance(node.value, cst.Call):
             return
         function = dotted(node.value.func).rpartition(".")[2]
         targets = [dotted(name) for name in names_of(node.targets[0].target)]
-        # The current function does not return the padding, only the size: height and width.
-        self.context.pads_as_before |= function == "valid_padding" and "pad" in targets[0]
-        if function != "try_import_tf":
-            return
-        self.context.selects_rows |= len(targets) == 1
-        modules = [TENSORFLOW] if len(targets) == 1 else [TENSORFLOW_1, TENSORFLOW]
-        self.context.modules |= {
-            name: module for name, module in zip(targets, modules, strict=False) if name != "_"
-        }
+        if function == "valid_padding" and "pad" in targets[0]:
+            # The current function does not return the padding, only the size: height and width.
+            self.context.pads_as_before = True
+        if function == "try_import_tf":
+            self._enter_tensorflow(targets)
+
+    def _enter_tensorflow(self, targets: list[str]) -> None:
+        """Record the names that the results of `try_import_tf()` are assigned to."""
+        modules = [TENSORFLOW_1, TENSORFLOW]
+        if len(targets) == 1:  # RLlib 0.8's function returns only TensorFlow
+            modules = [TENSORFLOW]
+            self.context.selects_rows = True
+        for name, module in zip(targets, modules, strict=False):
+            if name != "_":
+                self.context.modules[name] = module
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.context.own_shapes |= node.name.value in ("shape", "get_shape")
+        if node.name.value in ("shape", "get_shape"):
+            self.context.own_shapes = True
 
     def leave_Module(self, original_node: cst.Module) -> None:
         for name in self._rebound:  # `gym = gym.make(...)`: no longer a module
@@ -82,29 +93,33 @@ class Reader(cst.CSTVisitor):
         self._rebound |= names
         self.context.patched |= {name for name in names if "." in name}
 
-    def _enter(self, bound: str, path: str) -> None:
+    def _enter(self, name: str, path: str) -> None:
+        """Record that a name refers to a module, or to a name in it."""
         path = path.replace("tensorflow.compat.v2", TENSORFLOW)
         root, _, inside = path.partition(".")
         if root in (NUMPY, TENSORFLOW):
-            self.context.modules[bound] = path
+            self.context.modules[name] = path
         if root in ("gym", "gymnasium"):
-            self.context.gym[bound] = inside
+            self.context.gym[name] = inside
         if root in RAY and (not inside or inside in known()):
-            self.context.mirrored[bound] = inside
+            self.context.mirrored[name] = inside
 
 
 def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
     """Return the information about a class and its layers."""
     scope = ClassScope([dotted(base.value).rpartition(".")[2] for base in node.bases])
+    # The patterns determine the nodes' classes, which `findall` does not tell a type checker.
     texts: Any = m.findall(node, m.SimpleString() | m.FormattedStringText())
     calls: Any = m.findall(node, m.Call())
-    made: Any = m.findall(node, m.Assign(value=m.Call()))
+    assignments_of_calls: Any = m.findall(node, m.Assign(value=m.Call()))
     scope.texts = {text.value for text in texts}
     for call in calls:
         module, name = context.stands_for(call.func)
-        scope.kept |= bool(module) and name.rpartition(".")[2] in _KEPT
-        scope.calls[dotted(call.func).removeprefix("self.")] += 1
-    for assign in made:
+        if module and name.rpartition(".")[2] in _KEPT:
+            scope.kept = True
+        method = dotted(call.func).removeprefix("self.")
+        scope.calls[method] += 1
+    for assign in assignments_of_calls:
         if dotted(assign.value.func).rpartition(".")[2] == "Model":
             scope.models |= {dotted(target.target) for target in assign.targets}
     return scope

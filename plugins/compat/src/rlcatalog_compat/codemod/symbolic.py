@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from rlcatalog_compat.codemod import TABLES
-from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, dotted, names_of
+from rlcatalog_compat.codemod.context import (
+    TENSORFLOW,
+    TENSORFLOW_1,
+    Context,
+    bound_name,
+    dotted,
+    names_of,
+)
 
 _TABLE = TABLES["symbolic"]
 
@@ -25,53 +32,81 @@ class Symbolic:
         self.names: dict[cst.CSTNode, set[str]] = {module: set()}
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.functions: dict[str, list[cst.FunctionDef]] = {}
-        #: Names bound by a single import, function or class, and names bound by assignments.
+        #: Names bound by an import, a function or a class.
         self.static: set[str] = set()
+        #: Names bound by assignments, loops and parameters.
         self.assigned: set[str] = set()
         module.visit(_Functions(self, module))
-        size = -1
-        while (grown := sum(map(len, self.names.values())) + len(context.makers)) > size:
-            size = grown
+        self._find_names()
+
+    def _find_names(self) -> None:
+        """Walk through all functions until no more names are found: a call in one function may make
+        a parameter of another one symbolic.
+        """
+        last_count = -1
+        while self._count_names() > last_count:
+            last_count = self._count_names()
             for function in self.names:
                 function.visit(_Walker(self, function))
 
+    def _count_names(self) -> int:
+        """Return the number of symbolic names and of functions that return symbolic tensors."""
+        return sum(map(len, self.names.values())) + len(self.context.makers)
+
     def of(self, function: cst.CSTNode) -> set[str]:
         """Return the names that refer to symbolic tensors in a function or in the module."""
-        found = set(self.names[function])
+        names = set(self.names[function])
         parent = self.parents.get(function)
-        return found if parent is None else found | (self.of(parent) - parameters_of(function))
+        if parent is not None:
+            names |= self.of(parent) - parameters_of(function)
+        return names
 
-    def enter_call(self, call: cst.Call, known: set[str]) -> None:
-        """Add the parameters of the file's functions that receive symbolic tensors."""
+    def enter_call(self, call: cst.Call, symbolic_names: set[str]) -> None:
+        """Add the parameters of the file's functions that receive symbolic tensors.
+
+        Args:
+            call: A call.
+            symbolic_names: Names of symbolic tensors where the call is.
+        """
         front, _, name = dotted(call.func).rpartition(".")
         if front not in ("", "self"):
             return
         for function in self.functions.get(name, ()):
-            places = [parameter.name.value for parameter in function.params.params]
-            places = places[1:] if places[:1] == ["self"] else places
-            for place, arg in enumerate(call.args):
-                if arg.star or not is_symbolic(arg.value, known, self.context):
+            parameters = [parameter.name.value for parameter in function.params.params]
+            if parameters[:1] == ["self"]:
+                del parameters[0]
+            for index, arg in enumerate(call.args):
+                if arg.star or not is_symbolic(arg.value, symbolic_names, self.context):
                     continue
                 if arg.keyword is not None:
                     self.names[function].add(arg.keyword.value)
-                elif place < len(places):
-                    self.names[function].add(places[place])
+                elif index < len(parameters):
+                    self.names[function].add(parameters[index])
 
 
-def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> bool:
-    """Return whether an expression is a symbolic Keras tensor or a list of such tensors."""
-    if dotted(node) in known:
+def is_symbolic(node: cst.BaseExpression, symbolic_names: set[str], context: Context) -> bool:
+    """Return whether an expression is a symbolic Keras tensor or a list of such tensors.
+
+    Args:
+        node: The expression.
+        symbolic_names: Names of symbolic tensors where the expression is.
+        context: Context of the file.
+    """
+    if dotted(node) in symbolic_names:
         return True
-    if isinstance(node, cst.Call):
-        last = node.func.attr.value if isinstance(node.func, cst.Attribute) else dotted(node.func)
-        if last == "Input":
-            return True
-        # Layers and nets called on symbolic tensors return symbolic tensors.
-        return dotted(node.func).removeprefix("self.") in context.makers or (
-            last not in _TABLE["no_tensors"]
-            and any(is_symbolic(arg.value, known, context) for arg in node.args)
-        )
-    return any(is_symbolic(part, known, context) for part in parts_of(node))
+    if not isinstance(node, cst.Call):
+        return any(is_symbolic(part, symbolic_names, context) for part in parts_of(node))
+    function = dotted(node.func)
+    if isinstance(node.func, cst.Attribute):
+        function = node.func.attr.value
+    if function == "Input":
+        return True
+    if dotted(node.func).removeprefix("self.") in context.makers:
+        return True
+    if function in _TABLE["no_tensors"]:
+        return False
+    # Layers and nets called on symbolic tensors return symbolic tensors.
+    return any(is_symbolic(arg.value, symbolic_names, context) for arg in node.args)
 
 
 def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
@@ -103,60 +138,69 @@ def is_operation(context: Context, node: cst.CSTNode) -> bool:
     """
     if not isinstance(node, cst.Call):
         return False
-    module, name = context.stands_for(node.func)
-    last = name.rpartition(".")[2]
-    if module not in (TENSORFLOW, TENSORFLOW_1) or last in (
-        *_TABLE["no_tensors"],
-        *_TABLE["no_operations"],
-    ):
+    module, path = context.stands_for(node.func)
+    if module not in (TENSORFLOW, TENSORFLOW_1):
         return False
-    is_function = last[:1].islower() and not name.startswith(tuple(_TABLE["not_below"]))
-    return is_function or name == "Print" or name.startswith("keras.backend.")
+    name = path.rpartition(".")[2]
+    if name in _TABLE["no_tensors"] or name in _TABLE["no_operations"]:
+        return False
+    if path == "Print" or path.startswith("keras.backend."):
+        return True
+    is_function = name[:1].islower()  # classes, such as layers, begin with a capital letter
+    return is_function and not path.startswith(tuple(_TABLE["not_below"]))
 
 
 def parameters_of(function: cst.CSTNode) -> set[str]:
     """Return the names of a function's parameters."""
     if not isinstance(function, cst.FunctionDef | cst.Lambda):
         return set()
-    given = function.params
-    stars = [star for star in (given.star_arg, given.star_kwarg) if isinstance(star, cst.Param)]
-    return {
-        one.name.value
-        for one in (*given.posonly_params, *given.params, *given.kwonly_params, *stars)
-    }
+    declared = function.params
+    parameters = [*declared.posonly_params, *declared.params, *declared.kwonly_params]
+    for star in (declared.star_arg, declared.star_kwarg):
+        if isinstance(star, cst.Param):
+            parameters.append(star)
+    return {parameter.name.value for parameter in parameters}
 
 
 class _Functions(cst.CSTVisitor):
     """Visitor that records the functions in a file, their enclosing functions, and the names that
     they bind.
+
+    Args:
+        symbolic: Where to record them.
+        module: The file.
     """
 
-    def __init__(self, found: Symbolic, module: cst.Module) -> None:
-        self._found, self._around = found, list[cst.CSTNode]([module])
+    def __init__(self, symbolic: Symbolic, module: cst.Module) -> None:
+        self._symbolic = symbolic
+        #: The module and the functions around the current code, outermost first.
+        self._enclosing: list[cst.CSTNode] = [module]
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._found.parents[node] = self._around[-1]
-        if len(self._around) == 1:
-            self._found.static.add(node.name.value)
-        self._found.names[node] = set()
-        self._found.functions.setdefault(node.name.value, []).append(node)
-        self._around.append(node)
+        name = node.name.value
+        self._symbolic.parents[node] = self._enclosing[-1]
+        is_in_function = len(self._enclosing) > 1
+        if not is_in_function:
+            self._symbolic.static.add(name)
+        self._symbolic.names[node] = set()
+        self._symbolic.functions.setdefault(name, []).append(node)
+        self._enclosing.append(node)
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
-        self._around.pop()
+        self._enclosing.pop()
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self._found.static.add(node.name.value)
+        self._symbolic.static.add(node.name.value)
 
     def visit_ImportAlias(self, node: cst.ImportAlias) -> None:
-        bound = dotted(node.asname.name if node.asname is not None else node.name)
-        self._found.static.add(bound.partition(".")[0])
+        # `import a.b` binds `a`.
+        self._symbolic.static.add(bound_name(node).partition(".")[0])
 
     def visit_Param(self, node: cst.Param) -> None:
-        self._found.assigned.add(node.name.value)
+        self._symbolic.assigned.add(node.name.value)
 
     def visit_AssignTarget(self, node: cst.AssignTarget | cst.For) -> None:
-        self._found.assigned.update(dotted(name) for name in names_of(node.target))
+        self._symbolic.assigned.update(dotted(name) for name in names_of(node.target))
 
     visit_For = visit_AssignTarget
 
@@ -164,11 +208,20 @@ class _Functions(cst.CSTVisitor):
 class _Walker(cst.CSTVisitor):
     """Visitor that records names for symbolic tensors: a function's own, and parameters of the
     functions it calls.
+
+    Args:
+        symbolic: Where to record them.
+        function: The function, or the module.
     """
 
     def __init__(self, symbolic: Symbolic, function: cst.CSTNode) -> None:
-        self._symbolic, self._function, self._context = symbolic, function, symbolic.context
-        self._names, self._known = symbolic.names[function], symbolic.of(function)
+        self._symbolic = symbolic
+        self._function = function
+        self._context = symbolic.context
+        #: The function's own symbolic names.
+        self._own_names = symbolic.names[function]
+        #: These, and the ones of the functions around it.
+        self._symbolic_names = symbolic.of(function)
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         return node is self._function
@@ -189,7 +242,7 @@ class _Walker(cst.CSTVisitor):
     def visit_Return(self, node: cst.Return) -> None:
         if not isinstance(self._function, cst.FunctionDef) or node.value is None:
             return
-        if is_symbolic(node.value, self._known, self._context):
+        if is_symbolic(node.value, self._symbolic_names, self._context):
             self._context.makers.add(self._function.name.value)
 
     def visit_For(self, node: cst.For | cst.CompFor) -> None:
@@ -198,54 +251,65 @@ class _Walker(cst.CSTVisitor):
     visit_CompFor = visit_For
 
     def visit_Call(self, node: cst.Call) -> None:
-        self._symbolic.enter_call(node, self._known)
-        if (
-            isinstance(node.func, cst.Attribute)
-            and node.func.attr.value in _TABLE["fills"]
-            and node.args
-        ):
-            self._assign(node.func.value, node.args[-1].value)
+        self._symbolic.enter_call(node, self._symbolic_names)
+        # Calls such as `tensors.append(x)` make a list symbolic.
+        if isinstance(node.func, cst.Attribute) and node.args:
+            if node.func.attr.value in _TABLE["fills"]:
+                self._assign(node.func.value, node.args[-1].value)
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
-        for one, part in pairs(target, value):
-            if not is_symbolic(part, self._known, self._context):
+        """Record the targets of an assignment whose values are symbolic."""
+        for one_target, one_value in pairs(target, value):
+            if not is_symbolic(one_value, self._symbolic_names, self._context):
                 continue
-            for name in names_of(one):
-                self._enter(dotted(name.value if isinstance(name, cst.Subscript) else name))
+            for name in names_of(one_target):
+                if isinstance(name, cst.Subscript):
+                    name = name.value
+                self._enter(dotted(name))
 
-    def _iterate(self, target: cst.BaseExpression, over: cst.BaseExpression) -> None:
-        function = dotted(over.func) if isinstance(over, cst.Call) else ""
-        elements = [one.value for one in target.elements] if isinstance(target, cst.Tuple) else []
+    def _iterate(self, target: cst.BaseExpression, iterable: cst.BaseExpression) -> None:
+        """Record the targets of a loop over symbolic tensors."""
+        if not isinstance(iterable, cst.Call):
+            self._assign(target, iterable)
+            return
+        function = dotted(iterable.func)
+        elements = []
+        if isinstance(target, cst.Tuple):
+            elements = [element.value for element in target.elements]
         if function == "enumerate" and len(elements) == 2:
-            self._iterate(elements[1], over.args[0].value)  # type: ignore[attr-defined]
-        elif function == "zip" and len(elements) == len(over.args):  # type: ignore[attr-defined]
-            for element, arg in zip(elements, over.args, strict=True):  # type: ignore[attr-defined]
+            self._iterate(elements[1], iterable.args[0].value)
+        elif function == "zip" and len(elements) == len(iterable.args):
+            for element, arg in zip(elements, iterable.args, strict=True):
                 self._iterate(element, arg.value)
-        elif function.endswith((".items", ".values")):
-            self._assign(elements[-1] if elements else target, over.func.value)  # type: ignore[attr-defined]
+        elif isinstance(iterable.func, cst.Attribute) and function.endswith((".items", ".values")):
+            value_target = elements[-1] if elements else target
+            self._assign(value_target, iterable.func.value)
         else:
-            self._assign(target, over)
+            self._assign(target, iterable)
 
     def _enter(self, name: str) -> None:
+        """Record the name of a symbolic tensor; do nothing for `""`, an expression without one."""
         if name:
-            self._names.add(name)
-            self._known.add(name)
+            self._own_names.add(name)
+            self._symbolic_names.add(name)
 
 
 def pairs(
     target: cst.BaseExpression, value: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
     """Yield an assignment's targets with their values, if the values are listed one by one."""
-    left, right = (
-        list(side.elements) if isinstance(side, cst.Tuple | cst.List) else []
-        for side in (target, value)
-    )
-    if (
-        left
-        and len(left) == len(right)
-        and not any(isinstance(one, cst.StarredElement) for one in (*left, *right))
-    ):
-        for one, part in zip(left, right, strict=True):
-            yield from pairs(one.value, part.value)
-    else:
+    targets = _elements_of(target)
+    values = _elements_of(value)
+    has_star = any(isinstance(element, cst.StarredElement) for element in [*targets, *values])
+    if not targets or len(targets) != len(values) or has_star:
         yield target, value
+        return
+    for target_element, value_element in zip(targets, values, strict=True):
+        yield from pairs(target_element.value, value_element.value)
+
+
+def _elements_of(node: cst.BaseExpression) -> Sequence[cst.BaseElement]:
+    """Return the elements of a tuple or list; none for other expressions."""
+    if isinstance(node, cst.Tuple | cst.List):
+        return node.elements
+    return []
