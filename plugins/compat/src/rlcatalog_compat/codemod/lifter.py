@@ -9,6 +9,7 @@ x)`.
 from __future__ import annotations
 
 import builtins
+from collections.abc import Container, Iterable
 from typing import Any
 
 import libcst as cst
@@ -33,7 +34,8 @@ from rlcatalog_compat.codemod.symbolic import (
 
 _TRAINING = "Keras 3 requires training to be True or False; call the layer in forward() instead"
 _UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
-_APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operations"
+_MODULE = "rlcatalog_compat.operations"
+_APPLY = "rlcatalog_compat.operations.apply"
 _LIFT = "rlcatalog_compat.operations.lift"
 _TIME_DISTRIBUTED = "rlcatalog_compat.operations.time_distributed"
 #: Where TensorFlow has functions of one tensor that models list among their layers.
@@ -48,7 +50,8 @@ _REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_
 #: Expressions that bind names or suspend their function; lambdas cannot contain them.
 _BINDING = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
-_WALKED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
+#: Expressions that are computed in a layer from their subexpressions.
+_COMPOSED = (*_OPERATORS, cst.List, cst.Tuple, cst.Dict, cst.Set, cst.Lambda)
 
 
 class Lifter(Rewriter):
@@ -62,17 +65,24 @@ class Lifter(Rewriter):
     def __init__(self, module: cst.Module, context: Context) -> None:
         super().__init__(context)
         self.symbolic = Symbolic(module, context)
-        self._known = [self.symbolic.of(module)]
+        #: Symbolic names in the module and in each enclosing function, innermost last.
+        self._symbolic_names = [self.symbolic.of(module)]
+        #: Expressions that become layers.
         self._lifted: set[cst.CSTNode] = set()
-        self._lengths: dict[cst.CSTNode, cst.BaseExpression] = {}
+        #: Call of `sequence_mask` without maxlen → the sequences that the mask is for.
+        self._masked_sequences: dict[cst.CSTNode, cst.BaseExpression] = {}
 
     def is_symbolic(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is symbolic in its enclosing function."""
-        return is_symbolic(node, self._known[-1], self.context)
+        return is_symbolic(node, self._symbolic_names[-1], self.context)
+
+    def has_symbolic_argument(self, call: cst.Call) -> bool:
+        """Return whether an argument of a call is symbolic."""
+        return any(self.is_symbolic(arg.value) for arg in call.args)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.FunctionDef):
-            self._known.append(self.symbolic.of(node))
+            self._symbolic_names.append(self.symbolic.of(node))
         if isinstance(node, cst.Lambda | cst.Annotation | cst.Decorator):
             return False
         if isinstance(node, cst.Call):
@@ -82,10 +92,10 @@ class Lifter(Rewriter):
             return False
         return True
 
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
         if isinstance(original_node, cst.FunctionDef):
-            self._known.pop()
-        if original_node in self._lifted:
+            self._symbolic_names.pop()
+        if isinstance(original_node, cst.BaseExpression) and original_node in self._lifted:
             return self._layer(original_node)
         if isinstance(original_node, cst.Element | cst.DictElement):
             return self._lift_function(original_node, updated_node)
@@ -94,12 +104,15 @@ class Lifter(Rewriter):
             return updated_node.with_changes(func=cst.parse_expression(_TIME_DISTRIBUTED))
         return updated_node
 
-    def _lift_function(self, element: Any, updated: Any) -> Any:
+    def _lift_function(
+        self, element: cst.Element | cst.DictElement, updated: cst.Element | cst.DictElement
+    ) -> cst.Element | cst.DictElement:
         """Return an element of a list, tuple or dict; if it is a TensorFlow function, one that
         takes symbolic tensors, because loops over lists of layers call it on them.
         """
         module, name = self.context.stands_for(element.value)
-        if module != TENSORFLOW or not name.startswith(_FUNCTIONS) or not any(self._known):
+        has_symbolic_names = any(self._symbolic_names)
+        if module != TENSORFLOW or not name.startswith(_FUNCTIONS) or not has_symbolic_names:
             return updated
         self.context.helpers.add(_MODULE)
         lifted = cst.parse_expression(f"{_LIFT}({code(element.value)})")
@@ -112,61 +125,66 @@ class Lifter(Rewriter):
         """Record calls that cannot become layers, and the sequences that each layer call's mask
         belongs to.
         """
-        name = self.context.stands_for(node.func)
-        if (
-            name[0]
-            and name[1].rpartition(".")[2] in _REFUSED
-            and any(self.is_symbolic(arg.value) for arg in node.args)
-        ):
+        if self._is_refused(node) and self.has_symbolic_argument(node):
             self.note(node, node.func, _UNWRAPPED)
-        training, mask = keyword(node, "training"), keyword(node, "mask")
-        if not isinstance(node.func, cst.Call):
+        is_layer_call = isinstance(node.func, cst.Call)  # such as `Dense(3)(x)`
+        if not is_layer_call:
             return
+        training = keyword(node, "training")
         if training is not None and self.is_symbolic(training.value):
             self.note(node, node.func, _TRAINING)
-        if mask is not None and isinstance(mask.value, cst.Call) and dotted(node.args[0].value):
-            is_mask = self.context.stands_for(mask.value.func) == (TENSORFLOW, "sequence_mask")
-            if is_mask and len(mask.value.args) == 1:
-                self._lengths[mask.value] = node.args[0].value
+        mask = keyword(node, "mask")
+        if mask is None or not isinstance(mask.value, cst.Call):
+            return
+        function = self.context.stands_for(mask.value.func)
+        has_no_maxlen = len(mask.value.args) == 1
+        sequences = node.args[0].value
+        if function == (TENSORFLOW, "sequence_mask") and has_no_maxlen and dotted(sequences):
+            self._masked_sequences[mask.value] = sequences
+
+    def _is_refused(self, call: cst.Call) -> bool:
+        """Return whether a call is a TensorFlow or NumPy function that cannot become a layer."""
+        module, name = self.context.stands_for(call.func)
+        return bool(module) and name.rpartition(".")[2] in _REFUSED
 
     def _needs_layer(self, node: cst.BaseExpression) -> bool:
         """Return whether Keras 3 rejects an expression or computes a different result."""
-        if is_operation(self.context, node):
-            refused = self.context.stands_for(node.func)[1].rpartition(".")[2] in _REFUSED  # type: ignore[attr-defined]
-            return not refused and any(self.is_symbolic(arg.value) for arg in node.args)  # type: ignore[attr-defined]
+        if isinstance(node, cst.Call) and is_operation(self.context, node):
+            return not self._is_refused(node) and self.has_symbolic_argument(node)
         if not isinstance(node, _OPERATORS) or not self.is_symbolic(node):
             return False
-        if isinstance(node, cst.Comparison) and any(
-            _is_equality(part) for part in node.comparisons
-        ):
+        if _has_equality(node):
             return True
-        # An array as the left operand requests the symbolic tensor's values.
-        left = node.left if isinstance(node, cst.BinaryOperation) else None
-        if left is not None and not (
-            self.is_symbolic(left) or isinstance(left, cst.BaseNumber | cst.UnaryOperation)
-        ):
+        if isinstance(node, cst.BinaryOperation) and self._may_be_array(node.left):
+            # An array as the left operand requests the symbolic tensor's values.
             return True
-        inside = [*parts_of(node), *_indices(node)]
-        return any(is_operation(self.context, part) or self._needs_layer(part) for part in inside)
+        subexpressions = [*parts_of(node), *_indices(node)]
+        return any(
+            is_operation(self.context, part) or self._needs_layer(part) for part in subexpressions
+        )
+
+    def _may_be_array(self, operand: cst.BaseExpression) -> bool:
+        """Return whether an operand is neither symbolic nor a number."""
+        is_number = isinstance(operand, cst.BaseNumber | cst.UnaryOperation)
+        return not is_number and not self.is_symbolic(operand)
 
     def _layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
         """Turn an expression into a layer's output."""
         if matchers.findall(node, _BINDING):
-            self.note(node, node.func if isinstance(node, cst.Call) else node, _UNWRAPPED)
+            what = node.func if isinstance(node, cst.Call) else node
+            self.note(node, what, _UNWRAPPED)
             return node
-        whole: cst.BaseExpression = node
-        if (sequences := self._lengths.get(node)) is not None:
-            # Without maxlen, the mask is as long as the longest sequence, but a batch may have more
-            # padding.
-            tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
-            length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
-            first = node.args[0].with_changes(comma=comma())  # type: ignore[attr-defined]
-            whole = node.with_changes(args=[first, cst.Arg(length)])
-        parts = Parts(self, whole)
-        given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[arg-type]
-        inputs = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
+        computation = node
+        if isinstance(node, cst.Call) and node in self._masked_sequences:
+            computation = _with_maxlen(node, self._masked_sequences[node])
+        parts = Parts(self, computation)
+        # A symbolic input may contain an operation that becomes a layer itself.
+        inputs = [code(tensor.visit(self)) for tensor in parts.inputs.values()]  # type: ignore[arg-type]
+        argument = f"[{', '.join(inputs)}]"
+        if len(inputs) == 1:
+            argument = inputs[0]
         self.context.helpers.add(_MODULE)
-        return cst.parse_expression(f"{_APPLY}(lambda {parts.text}, {inputs})")
+        return cst.parse_expression(f"{_APPLY}(lambda {parts.text}, {argument})")
 
 
 class Parts(cst.CSTTransformer):
@@ -185,99 +203,130 @@ class Parts(cst.CSTTransformer):
 
     def __init__(self, lifter: Lifter, node: cst.BaseExpression) -> None:
         super().__init__()
-        self._lifter, self._kinds, self._bound = (
-            lifter,
-            dict[cst.CSTNode, tuple[str, str]](),
-            set[str](),
-        )
-        self._kept: set[cst.CSTNode | None] = set()
+        self._lifter = lifter
         self.inputs: dict[str, cst.BaseExpression] = {}
         self.values: dict[str, cst.BaseExpression] = {}
-        self._named: dict[str, str] = {}
+        #: Subexpressions that are symbolic tensors → their texts, the keys of `inputs`.
+        self._input_texts: dict[cst.CSTNode, str] = {}
+        #: Subexpressions that are read immediately → their texts.
+        self._value_texts: dict[cst.CSTNode, str] = {}
+        #: Text of a value → its name, the key of `values`.
+        self._names_by_text: dict[str, str] = {}
+        #: Parameters of lambdas inside the expression.
+        self._bound: set[str] = set()
+        #: Nodes that are no expressions of their own, such as the name of an attribute.
+        self._kept: set[cst.CSTNode | None] = set()
+        self._is_visiting_root = True
         names = names_in(node)
-        self._first = True
         self._taken = set(names)
         node.visit(self)
+        self.text = self._write_function(node, names)
+
+    def _write_function(self, node: cst.BaseExpression, names: set[str]) -> str:
+        """Return the parameters and the body of the layer's function.
+
+        Args:
+            node: The expression.
+            names: The names in it.
+        """
         taken = self.values.keys() | (names - self.inputs.keys())
-        whole = next(
-            name for name in ("x", "values", *(f"x_{i}" for i in range(99))) if name not in taken
-        )
-        several = len(self.inputs) > 1
-        places = {text: f"{whole}[{i}]" if several else whole for i, text in enumerate(self.inputs)}
-        texts = {
-            node: (places if kind == "input" else self._named)[text]
-            for node, (kind, text) in self._kinds.items()
-        }
-        body = node.visit(_Put({node: cst.parse_expression(text) for node, text in texts.items()}))
-        defaults = "".join(f", {name}={code(value)}" for name, value in self.values.items())
-        self.text = f"{whole}{defaults}: {code(body)}"  # type: ignore[arg-type]
+        parameter = _first_free(("x", "values", *(f"x_{i}" for i in range(99))), taken)
+        replacements = {}
+        input_texts = list(self.inputs)
+        for part, text in self._input_texts.items():
+            # With one input, the parameter is the tensor; with several, it is their list.
+            replacement = parameter
+            if len(input_texts) > 1:
+                replacement = f"{parameter}[{input_texts.index(text)}]"
+            replacements[part] = cst.parse_expression(replacement)
+        for part, text in self._value_texts.items():
+            replacements[part] = cst.parse_expression(self._names_by_text[text])
+        body = node.visit(_Put(replacements))
+        defaults = [f", {name}={code(value)}" for name, value in self.values.items()]
+        return f"{parameter}{''.join(defaults)}: {code(body)}"  # type: ignore[arg-type]
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         if node in self._kept:
             return False
+        self._keep_names(node)
+        if isinstance(node, cst.Lambda):
+            self._bound |= parameters_of(node)
+        if isinstance(node, cst.Comparison) and _has_equality(node):
+            if self._lifter.is_symbolic(node):
+                self._lifter.note(node, node, _EQUALITY)
+        if self._is_visiting_root:
+            self._is_visiting_root = False
+            return True
+        if not isinstance(node, cst.BaseExpression):
+            return True
+        return self._add_part(node)
+
+    def _keep_names(self, node: cst.CSTNode) -> None:
+        """Record the names in a node that are not read as variables."""
         match node:
             case cst.Attribute():
                 self._kept.add(node.attr)
             case cst.Arg():
                 self._kept.add(node.keyword)
             case cst.Lambda():
-                self._bound |= parameters_of(node)
                 self._kept.add(node.params)
             case cst.Call() if is_operation(self._lifter.context, node):
                 self._kept.add(node.func)
-            case cst.Comparison() if self._lifter.is_symbolic(node) and any(
-                map(_is_equality, node.comparisons)
-            ):
-                self._lifter.note(node, node, _EQUALITY)
-        first, self._first = self._first, False
-        return True if first or not isinstance(node, cst.BaseExpression) else self._walks(node)
 
-    def _walks(self, node: cst.BaseExpression) -> bool:
+    def _add_part(self, node: cst.BaseExpression) -> bool:
         """Add an expression as a part; return whether to visit its subexpressions instead."""
         if self._bound & names_in(node) or is_operation(self._lifter.context, node):
             return True
-        if self._lifter.is_symbolic(node) and self._is_given(node):
-            self.inputs.setdefault(code(node), node)
-            self._kinds[node] = ("input", code(node))
+        if self._lifter.is_symbolic(node) and self._is_computed_outside(node):
+            text = code(node)
+            self.inputs.setdefault(text, node)
+            self._input_texts[node] = text
             return False
-        if isinstance(node, _WALKED) and not (
-            isinstance(node, cst.Subscript) and self._is_value(node)
-        ):
+        is_subscript_of_value = isinstance(node, cst.Subscript) and self._is_value(node)
+        if isinstance(node, _COMPOSED) and not is_subscript_of_value:
             return True
         if self._reads_shape(node):
             return True
         if self._is_value(node):
-            self._kinds[node] = ("value", code(node))
-            if code(node) not in self._named:
-                name = self._name(node)
-                self._named[code(node)] = name
-                self.values[name] = node
+            self._add_value(node)
         return False
 
-    def _is_given(self, node: cst.BaseExpression) -> bool:
+    def _add_value(self, node: cst.BaseExpression) -> None:
+        """Add an expression that is read immediately; equal ones have one name."""
+        text = code(node)
+        self._value_texts[node] = text
+        if text not in self._names_by_text:
+            name = self._name(node)
+            self._names_by_text[text] = name
+            self.values[name] = node
+
+    def _is_computed_outside(self, node: cst.BaseExpression) -> bool:
         """Return whether a symbolic expression is computed outside the layer."""
-        if isinstance(node, cst.Subscript):
-            inside = [node.value, *_indices(node)]
-            return self._is_given(node.value) and not any(
-                is_operation(self._lifter.context, part) for part in inside
-            )
-        return not isinstance(node, _WALKED)
+        if not isinstance(node, cst.Subscript):
+            return not isinstance(node, _COMPOSED)
+        subexpressions = [node.value, *_indices(node)]
+        has_operation = any(is_operation(self._lifter.context, part) for part in subexpressions)
+        return not has_operation and self._is_computed_outside(node.value)
 
     def _is_value(self, node: cst.BaseExpression) -> bool:
-        names = names_in(node)
+        """Return whether an expression's value may change after the layer is created, so that it
+        must be read immediately.
+        """
         if isinstance(node, cst.Name | cst.Attribute) and dotted(node):
-            root = dotted(node).partition(".")[0]
-            symbolic = self._lifter.symbolic
-            if root in self._lifter.context.modules:
-                return False
-            return root in symbolic.assigned or not (
-                root in symbolic.static or hasattr(builtins, root)
-            )
-        return (
-            bool(names)
-            and not self._reads_shape(node)
-            and not isinstance(node, cst.BaseNumber | cst.BaseString)
-        )
+            return self._is_variable(dotted(node).partition(".")[0])
+        if isinstance(node, cst.BaseNumber | cst.BaseString) or self._reads_shape(node):
+            return False
+        return bool(names_in(node))
+
+    def _is_variable(self, name: str) -> bool:
+        """Return whether a name is not a module, function, class or built-in."""
+        symbolic = self._lifter.symbolic
+        if name in self._lifter.context.modules:
+            return False
+        if name in symbolic.assigned:
+            return True
+        # A built-in function or class.
+        return name not in symbolic.static and not hasattr(builtins, name)
 
     def _reads_shape(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is a symbolic tensor's shape (`x.shape` or `x.get_shape()`),
@@ -286,36 +335,52 @@ class Parts(cst.CSTTransformer):
         while isinstance(node, cst.Attribute | cst.Subscript | cst.Call):
             if isinstance(node, cst.Call) and node.args:
                 return False
-            node = node.func if isinstance(node, cst.Call) else node.value
+            if isinstance(node, cst.Call):
+                node = node.func
+            else:
+                node = node.value
             if self._lifter.is_symbolic(node):
                 return True
         return False
 
     def _name(self, node: cst.BaseExpression) -> str:
+        """Return a name for a value, which becomes a parameter of the layer's function."""
         if isinstance(node, cst.Name) and node.value != "x":
             return node.value
         base = dotted(node).rpartition(".")[2].strip("_") or "value"
-        name = next(
-            name
-            for name in (base, *(f"{base}_{i}" for i in range(2, 99)))
-            if name not in self._taken
-        )
+        name = _first_free((base, *(f"{base}_{i}" for i in range(2, 99))), self._taken)
         self._taken.add(name)
         return name
+
+
+def _first_free(names: Iterable[str], taken: Container[str]) -> str:
+    """Return the first name that is not taken."""
+    return next(name for name in names if name not in taken)
+
+
+def _with_maxlen(mask: cst.Call, sequences: cst.BaseExpression) -> cst.Call:
+    """Return a call of `sequence_mask` with the length of the sequences as `maxlen`.
+
+    Without maxlen, the mask is as long as the longest sequence, but a batch may have more padding.
+    """
+    tf = dotted(mask.func).partition(".")[0]
+    length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
+    lengths_arg = mask.args[0].with_changes(comma=comma())
+    return mask.with_changes(args=[lengths_arg, cst.Arg(length)])
 
 
 class _Put(cst.CSTTransformer):
     """Transformer that replaces expressions."""
 
-    def __init__(self, places: dict[cst.CSTNode, cst.BaseExpression]) -> None:
+    def __init__(self, replacements: dict[cst.CSTNode, cst.BaseExpression]) -> None:
         super().__init__()
-        self._places = places
+        self._replacements = replacements
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        return node not in self._places
+        return node not in self._replacements
 
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        return self._places.get(original_node, updated_node)
+    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+        return self._replacements.get(original_node, updated_node)
 
 
 def names_in(node: cst.CSTNode) -> set[str]:
@@ -323,17 +388,27 @@ def names_in(node: cst.CSTNode) -> set[str]:
     return {name.value for name in matchers.findall(node, matchers.Name())}  # type: ignore[attr-defined]
 
 
-def _is_equality(part: cst.ComparisonTarget) -> bool:
-    return isinstance(part.operator, cst.Equal | cst.NotEqual) and dotted(part.comparator) != "None"
+def _has_equality(node: cst.BaseExpression) -> bool:
+    """Return whether an expression compares values with `==` or `!=`, but not with None."""
+    if not isinstance(node, cst.Comparison):
+        return False
+    for target in node.comparisons:
+        is_equality = isinstance(target.operator, cst.Equal | cst.NotEqual)
+        if is_equality and dotted(target.comparator) != "None":
+            return True
+    return False
 
 
 def _indices(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return the indices of a subscript, and the bounds of its slices; none for other
+    expressions.
+    """
     if not isinstance(node, cst.Subscript):
         return []
-    parts: list[cst.BaseExpression | None] = []
+    indices: list[cst.BaseExpression | None] = []
     for element in node.slice:
         if isinstance(element.slice, cst.Index):
-            parts.append(element.slice.value)
+            indices.append(element.slice.value)
         elif isinstance(element.slice, cst.Slice):
-            parts += [element.slice.lower, element.slice.upper]
-    return [part for part in parts if part is not None]
+            indices += [element.slice.lower, element.slice.upper]
+    return [index for index in indices if index is not None]
