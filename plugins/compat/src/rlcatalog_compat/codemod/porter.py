@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,8 +107,15 @@ def port(content: bytes) -> Ported:
     module = MetadataWrapper(lifted).visit(_Porter(context))
     if module.bytes != content and _compiles(content) and not _compiles(module.bytes):
         return Ported(content, [Note(1, "the file", _BROKEN)])
-    first = {(note.line, note.why): note for note in sorted(context.notes, reverse=True)}
-    return Ported(module.bytes, sorted(first.values()))
+    return Ported(module.bytes, _one_per_line_and_reason(context.notes))
+
+
+def _one_per_line_and_reason(notes: Iterable[Note]) -> list[Note]:
+    """Return sorted notes; of several on one line with the same reason, only the first."""
+    first_notes: dict[tuple[int, str], Note] = {}
+    for note in sorted(notes):
+        first_notes.setdefault((note.line, note.why), note)
+    return sorted(first_notes.values())
 
 
 def _compiles(content: bytes) -> bool:
@@ -130,8 +138,10 @@ class _Porter(Rewriter):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        #: Parts of dotted names, which are checked as a whole.
         self._inner: set[cst.CSTNode] = set()
-        self._loops: list[int] = []
+        #: `context.loops` of the functions around the current one.
+        self._outer_loops: list[int] = []
 
     # --- imports ----------------------------------------------------------------------------------
 
@@ -144,39 +154,43 @@ class _Porter(Rewriter):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> Any:
-        body = self._imports(original_node, updated_node)
-        if len(updated_node.body) > 1:
-            return updated_node.with_changes(body=body)
-        lines = [
-            updated_node.with_changes(body=body[:1]),
-            *(cst.SimpleStatementLine([one]) for one in body[1:]),
-        ]
-        return cst.FlattenSentinel(lines) if len(lines) > 1 else lines[0]
+        statements = self._port_imports(original_node, updated_node)
+        had_one_statement = len(updated_node.body) == 1
+        if had_one_statement and len(statements) > 1:
+            # An import became several, which get a line each.
+            first, *others = statements
+            lines = [updated_node.with_changes(body=[first])]
+            lines += [cst.SimpleStatementLine([statement]) for statement in others]
+            return cst.FlattenSentinel(lines)
+        return updated_node.with_changes(body=statements)
 
     def leave_SimpleStatementSuite(
         self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
     ) -> cst.SimpleStatementSuite:
-        return updated_node.with_changes(body=self._imports(original_node, updated_node))
+        return updated_node.with_changes(body=self._port_imports(original_node, updated_node))
 
-    def _imports(self, original: _Line, updated: _Line) -> list[cst.BaseSmallStatement]:
+    def _port_imports(self, original: _Line, updated: _Line) -> list[cst.BaseSmallStatement]:
         """Return a line's statements with corrected imports."""
-        body: list[cst.BaseSmallStatement] = []
-        for was, statement in zip(original.body, updated.body, strict=True):
-            new, stays = [statement], list[tuple[str, str]]()
-            if isinstance(statement, cst.Import):
-                new, stays = imports.port_import(statement)
-            elif isinstance(statement, cst.ImportFrom):
-                statement = (
-                    imports.padding_as_before(statement)
-                    if self.context.pads_as_before
-                    else statement
-                )
-                new, stays = imports.port_from(statement)
-            for what, why in stays:
-                self.note(was, what, why)
-            body += [one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for one in new[:-1]]
-            body.append(new[-1].with_changes(semicolon=statement.semicolon))
-        return body
+        statements: list[cst.BaseSmallStatement] = []
+        for old_statement, statement in zip(original.body, updated.body, strict=True):
+            change = self._port_import(statement)
+            for what, why in change.unported:
+                self.note(old_statement, what, why)
+            *front, last = change.statements
+            for new_statement in front:
+                statements.append(new_statement.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
+            statements.append(last.with_changes(semicolon=statement.semicolon))
+        return statements
+
+    def _port_import(self, statement: cst.BaseSmallStatement) -> imports.Change:
+        """Return what becomes of a statement, which may be an import."""
+        if isinstance(statement, cst.Import):
+            return imports.port_import(statement)
+        if isinstance(statement, cst.ImportFrom):
+            if self.context.pads_as_before:
+                statement = imports.padding_as_before(statement)
+            return imports.port_from(statement)
+        return imports.Change([statement], unported=[])
 
     # --- names ------------------------------------------------------------------------------------
 
@@ -195,18 +209,17 @@ class _Porter(Rewriter):
         if not isinstance(updated_node.value, cst.Name | cst.Attribute):
             return tensorflow_rules.shape(self.context, updated_node)
         for rule in (numpy_rules.attribute, tensorflow_rules.attribute, layer_rules.number):
-            if (changed := rule(self.context, updated_node)) is not updated_node:
+            changed = rule(self.context, updated_node)
+            if changed is not updated_node:
                 return changed
         return updated_node
 
     def leave_Subscript(
         self, original_node: cst.Subscript, updated_node: cst.Subscript
     ) -> cst.BaseExpression:
-        return (
-            updated_node
-            if self._is_target(original_node)
-            else tensorflow_rules.shape(self.context, updated_node)
-        )
+        if self._is_target(original_node):
+            return updated_node
+        return tensorflow_rules.shape(self.context, updated_node)
 
     def _is_target(self, node: cst.CSTNode) -> bool:
         """Return whether an expression is assigned to or deleted."""
@@ -216,62 +229,65 @@ class _Porter(Rewriter):
     def _check_names(self, node: cst.Attribute) -> None:
         """Record a name that NumPy or Gymnasium lacks."""
         self.note(node, dotted(node), numpy_rules.why_gone(self.context, node))
-        first, *rest = dotted(node).split(".")
-        path = None if self.context.hides(first) else self.context.gym.get(first)
-        if path is not None and rest and imports.why_not_in_gymnasium(path) is None:
-            self.note(node, dotted(node), imports.why_not_in_gymnasium(path, ".".join(rest)))
+        root, _, name = dotted(node).partition(".")
+        if self.context.hides(root) or root not in self.context.gym or not name:
+            return
+        module = self.context.gym[root]
+        # If Gymnasium lacks the module, its import has a note.
+        if imports.why_not_in_gymnasium(module) is None:
+            self.note(node, dotted(node), imports.why_not_in_gymnasium(module, name))
 
     def _check_mirrored(self, node: cst.Attribute) -> None:
         """Record an unsupported name of an RLlib module."""
-        first, *rest = dotted(node).split(".")
-        if first not in self.context.mirrored or self.context.hides(first):
+        root, *names = dotted(node).split(".")
+        if root not in self.context.mirrored or self.context.hides(root):
             return
-        path = self.context.mirrored[first]
-        for part in rest:
-            why = imports.why_not(path, part)
+        path = self.context.mirrored[root]
+        for name in names:
+            why = imports.why_not(path, name)
             self.note(node, dotted(node), why)
-            path = f"{path}.{part}".strip(".")
-            if why or path not in known():
+            path = f"{path}.{name}".strip(".")
+            is_module = path in known()
+            if why or not is_module:
                 return
 
     # --- calls ------------------------------------------------------------------------------------
 
     def visit_Call(self, node: cst.Call) -> None:
-        self.context.whole += dotted(node.func) == "int"
+        if _is_int_call(node):
+            self.context.whole += 1
         self.note(node, node.func, tensorflow_rules.names_anew(self.context, node))
         name = _env_method(node)
         if name == "seed" or (name == "render" and node.args):
             self.note(node, node, _OLD_CALL)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        self.context.whole -= dotted(original_node.func) == "int"
+        if _is_int_call(original_node):
+            self.context.whole -= 1
         if tensorflow_rules.is_kept(self.context, original_node):
-            return self._kept(original_node, updated_node)
-        if (listed := tensorflow_rules.shape(self.context, updated_node)) is not updated_node:
-            return listed
-        changed = tensorflow_rules.call(self.context, original_node, updated_node)
-        if not isinstance(changed, cst.Call):
-            return changed
-        self.note(
-            original_node,
-            original_node,
-            tensorflow_rules.drops_by_place(self.context, original_node),
-        )
-        changed = numpy_rules.call(self.context, tensorflow_rules.rows(self.context, changed))
-        return layer_rules.model_call(self.context, layer_rules.call(self.context, changed))
+            return self._keep_layer(original_node, updated_node)
+        shape = tensorflow_rules.shape(self.context, updated_node)
+        if shape is not updated_node:
+            return shape
+        call = tensorflow_rules.call(self.context, original_node, updated_node)
+        why_dropout_stays = tensorflow_rules.drops_by_place(self.context, original_node)
+        self.note(original_node, original_node, why_dropout_stays)
+        call = tensorflow_rules.rows(self.context, call)
+        call = numpy_rules.call(self.context, call)
+        call = layer_rules.call(self.context, call)
+        return layer_rules.model_call(self.context, call)
 
-    def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+    def _keep_layer(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Return a call to a layer that the model keeps; if not possible, add a note and return the
         call unchanged.
         """
         scope = self.context.classes[-1]
-        methods = (
-            [*function.params.posonly_params, *function.params.params]
-            for function in scope.functions
-        )
-        if any(parameters and parameters[0].name.value == "self" for parameters in methods):
-            once = not self.context.loops and scope.calls[scope.functions[-1].name.value] < 2
-            if (kept := tensorflow_rules.kept(self.context, updated, once)) is not None:
+        has_self = any(_is_method(function) for function in scope.functions)
+        if has_self:
+            method = scope.functions[-1].name.value
+            once = not self.context.loops and scope.calls[method] < 2
+            kept = tensorflow_rules.kept(self.context, updated, once)
+            if kept is not None:
                 scope.keeps = True
                 return kept
         self.note(original, original.func, _UNNAMED)
@@ -279,8 +295,13 @@ class _Porter(Rewriter):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         target = node.targets[0].target
-        several = len(target.elements) if isinstance(target, cst.Tuple) else 1
-        if (_env_method(node.value), several) in (("reset", 1), ("step", 4)):
+        num_targets = 1
+        if isinstance(target, cst.Tuple):
+            num_targets = len(target.elements)
+        method = _env_method(node.value)
+        is_old_reset = method == "reset" and num_targets == 1
+        is_old_step = method == "step" and num_targets == 4
+        if is_old_reset or is_old_step:
             self.note(node, node, _OLD_CALL)
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
@@ -299,13 +320,17 @@ class _Porter(Rewriter):
     def leave_ClassDef(
         self, original_node: cst.ClassDef, updated_node: cst.ClassDef
     ) -> cst.ClassDef:
-        return _with_layers(updated_node) if self.context.classes.pop().keeps else updated_node
+        scope = self.context.classes.pop()
+        if scope.keeps:
+            return _with_layers(updated_node)
+        return updated_node
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        for scope in self.context.classes[-1:]:
+        scope = self.context.enclosing_class()
+        if scope is not None:
             scope.functions.append(node)
         self.context.hidden.append(parameters_of(node))
-        self._loops.append(self.context.loops)
+        self._outer_loops.append(self.context.loops)
         self.context.loops = 0
         if node.name.value == "central_value_function":
             self.note(node, "central_value_function", _CRITIC)
@@ -313,26 +338,31 @@ class _Porter(Rewriter):
     def leave_FunctionDef(
         self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
     ) -> cst.FunctionDef:
-        for scope in self.context.classes[-1:]:
+        scope = self.context.enclosing_class()
+        if scope is not None:
             scope.functions.pop()
         self.context.hidden.pop()
-        self.context.loops = self._loops.pop()
+        self.context.loops = self._outer_loops.pop()
         return updated_node
 
     def visit_Return(self, node: cst.Return) -> None:
-        if not isinstance(node.value, cst.Tuple) or len(node.value.elements) != 4:
+        scope = self.context.enclosing_class()
+        if scope is None or not scope.functions:
             return
-        for scope in self.context.classes[-1:]:
-            in_env = any(base.endswith(("Env", "Wrapper")) for base in scope.bases)
-            if in_env and scope.functions and scope.functions[-1].name.value == "step":
-                self.note(node, node, _OLD_GYM)
+        returns_four_values = isinstance(node.value, cst.Tuple) and len(node.value.elements) == 4
+        is_environment = any(base.endswith(("Env", "Wrapper")) for base in scope.bases)
+        is_step = scope.functions[-1].name.value == "step"
+        if returns_four_values and is_environment and is_step:
+            self.note(node, node, _OLD_GYM)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        self.context.loops += isinstance(node, _LOOPS)
+        if isinstance(node, _LOOPS):
+            self.context.loops += 1
         return super().on_visit(node)
 
-    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        self.context.loops -= isinstance(original_node, _LOOPS)
+    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+        if isinstance(original_node, _LOOPS):
+            self.context.loops -= 1
         return super().on_leave(original_node, updated_node)
 
     def visit_Lambda(self, node: cst.Lambda) -> None:
@@ -347,10 +377,22 @@ def _env_method(node: cst.BaseExpression) -> str:
     """Return the name of the environment method that an expression calls; `""` for other
     expressions.
     """
-    front, _, name = (
-        dotted(node.func).rpartition(".") if isinstance(node, cst.Call) else ("", "", "")
-    )
-    return name if front.rpartition(".")[2].endswith("env") else ""
+    if not isinstance(node, cst.Call):
+        return ""
+    obj, _, method = dotted(node.func).rpartition(".")
+    is_env = obj.rpartition(".")[2].endswith("env")
+    return method if is_env else ""
+
+
+def _is_int_call(node: cst.Call) -> bool:
+    """Return whether a call is `int(...)`."""
+    return dotted(node.func) == "int"
+
+
+def _is_method(function: cst.FunctionDef) -> bool:
+    """Return whether a function's first parameter is `self`."""
+    parameters = [*function.params.posonly_params, *function.params.params]
+    return bool(parameters) and parameters[0].name.value == "self"
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
@@ -360,51 +402,62 @@ def _with_import(module: cst.Module, helper: str) -> cst.Module:
     body = list(module.body)
     if any(code(statement).strip() == f"import {helper}" for statement in body):
         return module
-    after = 1 if module.get_docstring() is not None else 0
-    for place, statement in enumerate(body):
-        found = statement.body if isinstance(statement, cst.SimpleStatementLine) else []
-        future = any(
-            isinstance(one, cst.ImportFrom) and dotted(one.module) == "__future__" for one in found
-        )
-        if future:
-            after = place + 1
-        elif any(isinstance(one, cst.Import | cst.ImportFrom) for one in found):
-            after = place + 1
+    insert_at = 1 if module.get_docstring() is not None else 0
+    for index, line in enumerate(body):
+        if not isinstance(line, cst.SimpleStatementLine):
+            continue
+        if any(_is_future_import(statement) for statement in line.body):
+            insert_at = index + 1
+        elif any(isinstance(statement, cst.Import | cst.ImportFrom) for statement in line.body):
+            insert_at = index + 1
             break
-    line = cst.parse_statement(f"import {helper}\n")
-    return module.with_changes(body=[*body[:after], line, *body[after:]])
+    body.insert(insert_at, cst.parse_statement(f"import {helper}\n"))
+    return module.with_changes(body=body)
+
+
+def _is_future_import(statement: cst.BaseSmallStatement) -> bool:
+    return isinstance(statement, cst.ImportFrom) and dotted(statement.module) == "__future__"
 
 
 def _with_layers(node: cst.ClassDef) -> cst.ClassDef:
     """Return a class whose constructor creates the attribute for kept layers."""
     if _LAYERS in code(node):
         return node
-    line = cst.parse_statement(_LAYERS)
     body = list(node.body.body)
-    for place, statement in enumerate(body):
+    for index, statement in enumerate(body):
         if isinstance(statement, cst.FunctionDef) and statement.name.value == "__init__":
-            inside = _lines(statement.body)
-            first = 1 if statement.get_docstring() is not None else 0
-            inside.insert(
-                next((i + 1 for i, one in enumerate(inside) if ".__init__(" in code(one)), first),
-                line,
-            )
-            block = (
-                statement.body
-                if isinstance(statement.body, cst.IndentedBlock)
-                else cst.IndentedBlock([])
-            )
-            body[place] = statement.with_changes(body=block.with_changes(body=inside))
+            body[index] = _create_layers_in(statement)
             break
     else:
         constructor = cst.parse_statement(_CONSTRUCTOR + f"    {_LAYERS}\n")
-        body.insert(1 if node.get_docstring() is not None else 0, constructor)
+        insert_at = 1 if node.get_docstring() is not None else 0
+        body.insert(insert_at, constructor)
     return node.with_changes(body=node.body.with_changes(body=body))
 
 
-def _lines(suite: cst.BaseSuite) -> list[Any]:
+def _create_layers_in(constructor: cst.FunctionDef) -> cst.FunctionDef:
+    """Return a constructor that creates the attribute for kept layers after it calls its base
+    class, or else at its beginning.
+    """
+    lines = _lines(constructor.body)
+    insert_at = 1 if constructor.get_docstring() is not None else 0
+    for index, line in enumerate(lines):
+        if ".__init__(" in code(line):
+            insert_at = index + 1
+            break
+    lines.insert(insert_at, cst.parse_statement(_LAYERS))
+    block = cst.IndentedBlock([])
+    if isinstance(constructor.body, cst.IndentedBlock):
+        block = constructor.body
+    return constructor.with_changes(body=block.with_changes(body=lines))
+
+
+def _lines(suite: cst.BaseSuite) -> list[cst.BaseStatement]:
     """Return a function's statements, one per line."""
     if isinstance(suite, cst.IndentedBlock):
         return list(suite.body)
-    default = cst.MaybeSentinel.DEFAULT
-    return [cst.SimpleStatementLine([one.with_changes(semicolon=default)]) for one in suite.body]  # type: ignore[list-item]
+    lines: list[cst.BaseStatement] = []
+    for statement in suite.body:
+        statement = statement.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        lines.append(cst.SimpleStatementLine([statement]))  # type: ignore[list-item]
+    return lines
