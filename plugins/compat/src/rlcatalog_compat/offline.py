@@ -77,9 +77,8 @@ class JsonReader:
         if self._recorded is not None:
             return SampleBatch(self._recorded.next())
         for _ in range(_ATTEMPTS):
-            line = next(self._lines, None)
-            if line is not None:
-                return _parse_batch(line)
+            for line in self._lines:
+                return _parse_batch(line)  # only the next one
             self._lines = _lines(random.choice(self.files))
         raise SavedPolicyError(f"{shown(self.files)}: no batch in {_ATTEMPTS} consecutive files.")
 
