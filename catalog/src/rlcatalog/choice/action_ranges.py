@@ -132,6 +132,7 @@ def _unreached_bounds(node: DistPlan, config: Mapping[str, Any]) -> Iterator[str
 
 
 def _way_out(info: SpaceInfo, rule: str, unreached: Array) -> str:
+    """Return the advice for bounds that are hardly reached: a config key, if one is enough."""
     if rule == "clip" and is_scaled(info.low, info.high, "affine")[unreached].all():
         return (
             "Set action_bounds='affine' in the model config, which scales [-1, 1] to the bounds,"
@@ -146,12 +147,12 @@ def _first_bounds(info: SpaceInfo, chosen: Array) -> str:
     first_index = np.argwhere(chosen)[0]
     index = tuple(int(number) for number in first_index)
     path = info.path
-    if chosen.size > 1:
+    if chosen.size > 1:  # say which of the Box's values it is
         path += f"[{', '.join(map(str, index))}]"
     text = f"{path} in [{info.low[index]:g}, {info.high[index]:g}]"
-    others = int(chosen.sum()) - 1
-    if others:
-        text += f" and {others} more"
+    num_others = int(chosen.sum()) - 1
+    if num_others:
+        text += f" and {num_others} more"
     return text
 
 

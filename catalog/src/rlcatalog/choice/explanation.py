@@ -89,32 +89,16 @@ class Explanation:
             data[name] = self._choice(resolution.choices[slot])
         data |= {
             "action_parts": self._action_parts(),
-            "action_ranges": [
-                {"path": entry.path, "mapping": entry.mapping, "problems": list(entry.problems)}
-                for entry in resolution.action_ranges
-            ],
+            "action_ranges": self._action_ranges(),
             "unread": list(resolution.unread),
             "action_mask": self._place_of_mask(),
             "model_sees_mask": resolution.shows_mask,
             "unused_masks": list(resolution.unused_masks),
             "plan": self._plan(),
             "filtered": self._filtered_paths(),
-            "model_sees": [
-                {"name": name, "shape": list(shape), "dtype": dtype}
-                for name, shape, dtype in resolution.model_views
-            ],
-            "shapes": [
-                {"stage": stage.name, "shape": _as_list(stage.shape)} for stage in resolution.shapes
-            ],
-            "env_wrappers": [
-                {
-                    "name": part.name,
-                    "provider": part.provider,
-                    "applied": match.rank is not None,
-                    "reason": match.why,
-                }
-                for part, match in self.wrappers
-            ],
+            "model_sees": self._model_inputs(),
+            "shapes": self._shapes_of_stages(),
+            "env_wrappers": self._answers_of_wrappers(),
         }
         if self.frozen is not None:
             data["frozen"] = self.frozen
@@ -128,6 +112,13 @@ class Explanation:
                 where = {"path": node.info.path, "space": node.info.describe()}
                 parts.append(where | self._choice(node.choice))
         return parts
+
+    def _action_ranges(self) -> list[dict[str, Any]]:
+        """Return how the values of each Box action are reached from raw values."""
+        return [
+            {"path": entry.path, "mapping": entry.mapping, "problems": list(entry.problems)}
+            for entry in self.resolution.action_ranges
+        ]
 
     def _place_of_mask(self) -> str | None:
         """Return where the action mask is in an observation, as an expression."""
@@ -159,6 +150,32 @@ class Explanation:
         if observation_filter is None:
             return []
         return [leaf.path for leaf in observation_filter.leaves]
+
+    def _model_inputs(self) -> list[dict[str, Any]]:
+        """Return the entries of the model's input, without the batch axis."""
+        return [
+            {"name": name, "shape": list(shape), "dtype": dtype}
+            for name, shape, dtype in self.resolution.model_views
+        ]
+
+    def _shapes_of_stages(self) -> list[dict[str, Any]]:
+        """Return the stages from observation to action, with their shapes."""
+        return [
+            {"stage": stage.name, "shape": _as_list(stage.shape)}
+            for stage in self.resolution.shapes
+        ]
+
+    def _answers_of_wrappers(self) -> list[dict[str, Any]]:
+        """Return each environment wrapper's answer, and whether it is applied."""
+        return [
+            {
+                "name": part.name,
+                "provider": part.provider,
+                "applied": match.rank is not None,
+                "reason": match.why,
+            }
+            for part, match in self.wrappers
+        ]
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
         """Return the part of a slot, and all candidates with their answers."""
