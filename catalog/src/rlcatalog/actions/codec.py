@@ -294,7 +294,7 @@ class ActionCodec:
             return False
         if not raw.size:
             return True
-        # As unsigned integers, negative numbers are large.
+        # Read as unsigned integers, negative numbers are larger than every count.
         largest = raw.view(f"u{raw.itemsize}").max()
         return bool(largest < min(self.counts))
 

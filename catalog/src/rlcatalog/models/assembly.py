@@ -249,7 +249,8 @@ def _check_trunk(trunk: ModelV2, outer: type) -> None:
             " num_outputs=None, but did not set self.num_outputs to the width of its"
             f" output{part_of(trunk)}."
         )
-    if not getattr(outer, "is_memory", False):  # a user's class need not have the attribute
+    # Only a memory cannot have a memory inside it. A user's class need not have the attribute.
+    if not getattr(outer, "is_memory", False):
         return
     state_views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
     if state_views:
@@ -320,12 +321,13 @@ def _check_no_past_observations(model: ModelV2, trunk_observation: TrunkObservat
 
 def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:
     """Return the views of a model and of its trunk."""
-    common_names = set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}
-    for name in sorted(common_names):
+    common_names = set(trunk.view_requirements) & set(outer.view_requirements)
+    for name in sorted(common_names - {"obs"}):  # every model has the view "obs"
         outer_view = outer.view_requirements[name]
         trunk_view = trunk.view_requirements[name]
         is_same_column = outer_view.data_col == trunk_view.data_col
-        if not is_same_column or str(outer_view.shift) != str(trunk_view.shift):
+        is_same_shift = str(outer_view.shift) == str(trunk_view.shift)  # a shift may be an array
+        if not is_same_column or not is_same_shift:
             raise ModelContractError(
                 f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different"
                 f" views under the name {name!r}: {outer_view} and {trunk_view}. Rename the view"

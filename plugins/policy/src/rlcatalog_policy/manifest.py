@@ -164,7 +164,7 @@ def _read_data(file: RegularFile) -> dict[str, Any]:
             f"{path}: not written by rlcatalog (it does not say format {FORMAT!r})."
         )
     version = data.get("format_version")
-    # Its keys are the readable versions; `True` is no version, but equals 1.
+    # EARLIER_DEFAULTS has a key for each readable version. The type must be int, because 2.0 == 2.
     is_readable = type(version) is int and version in EARLIER_DEFAULTS
     if not is_readable:
         readable = " and ".join(map(str, EARLIER_DEFAULTS))
@@ -265,6 +265,7 @@ def _to_json(value: Any, place: str) -> Any:
 
 
 def _check_keys(table: dict[Any, Any], place: str) -> None:
+    """Raise an error if a table has a key that JSON cannot hold, or that this format reserves."""
     for key in table:
         if type(key) is not str:
             raise SavedPolicyError(

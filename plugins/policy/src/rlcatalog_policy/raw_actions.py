@@ -154,7 +154,8 @@ def _check_inverse(codec: ActionCodec, actions: Any, part: Part) -> None:
         returned = raw if shape is None else shape
         raise part.fault(
             f"{codec_class}.invert() must return an array of shape {expected_shape} for"
-            f" {len(actions)} actions of {codec.info.describe()}; found {shown(returned, 80)}."
+            f" {len(actions)} actions of {codec.info.describe()}; found"
+            f" {shown(returned, length=80)}."
         )
     # Converting the raw actions back must give the actions again.
     with blame_part(part, f"{codec_class}.adapt()"):
