@@ -179,7 +179,7 @@ class StopAt(Callback):
         the target.
         """
         mean = None
-        if self.evaluated:
+        if self.evaluated:  # only evaluations count
             measured_over = "an evaluation"
             if "evaluation" in result:
                 mean = result["evaluation"].get("return_mean")
@@ -241,8 +241,9 @@ class Checkpoints(Callback):
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Copy the state, and write a checkpoint if one is due."""
         is_due = self.every.advance(algo.steps)
-        # Copying takes at most 2 % of the time.
-        has_time = time.perf_counter() - self._copy_time >= 50 * self._copy_duration
+        # Wait 50 times as long as copying took, so that it takes at most 2% of the time.
+        seconds_since_copy = time.perf_counter() - self._copy_time
+        has_time = seconds_since_copy >= 50 * self._copy_duration
         if is_due or has_time:
             self._copy_state(algo)
         if is_due:

@@ -25,7 +25,7 @@ from rlcatalog_runs.folders import env_of, unwritten_spaces
 #: The zoo: exported policies `NAME.onnx`, each with a `NAME.json` that says how it was trained and
 #: what it reached.
 ZOO = Path(__file__).with_name("zoo")
-IN_ZOO = "zoo:"
+ZOO_PREFIX = "zoo:"
 
 
 def evaluate(
@@ -73,8 +73,8 @@ def evaluate(
         )
     module_names = list(modules or [])
     zoo_record: dict[str, Any] = {}
-    if str(path).startswith(IN_ZOO):
-        path, zoo_record = _find_in_zoo(str(path).removeprefix(IN_ZOO))
+    if str(path).startswith(ZOO_PREFIX):
+        path, zoo_record = _find_in_zoo(str(path).removeprefix(ZOO_PREFIX))
         module_names = [*zoo_record["modules"], *module_names]
         env = env or zoo_record["env"]
     source = policy_of(path)
@@ -82,6 +82,7 @@ def evaluate(
     actor: Any = None  # an exported policy is one file, and acts without a framework
     if path.is_file():
         actor = rlcatalog.Actor(path)
+    # Both describe the policy and have its model config.
     about = read_manifest(source) if actor is None else actor.interface
     env_config: Mapping[str, Any] = {}
     if env is None:
@@ -158,5 +159,5 @@ def _find_in_zoo(env: str) -> tuple[Path, dict[str, Any]]:
     file = ZOO / f"{env.replace('/', '-')}.json"
     if not file.exists():
         names = ", ".join(sorted(path.stem for path in ZOO.glob("*.json")))
-        raise UnknownNameError(f"{IN_ZOO}{env}: there is no such policy. The zoo has {names}.")
+        raise UnknownNameError(f"{ZOO_PREFIX}{env}: there is no such policy. The zoo has {names}.")
     return file.with_suffix(".onnx"), json.loads(file.read_text())

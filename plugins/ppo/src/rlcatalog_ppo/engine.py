@@ -113,7 +113,8 @@ class PPOEngine(Engine):
                 Evaluation(options.eval_every, options.eval_episodes, session.folder / BEST)
             )
         if options.stop_at is not None:
-            callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
+            has_evaluations = options.eval_every > 0
+            callbacks.append(StopAt(options.stop_at, evaluated=has_evaluations))
 
         def report(result: Mapping[str, Any]) -> None:
             session.report(result)

@@ -180,11 +180,12 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _started(record: Mapping[str, Any]) -> float:
     """Return when a run was started, in seconds since 1970; 0 if the record does not say it."""
-    with suppress(TypeError, ValueError, OverflowError):
+    try:
         seconds = datetime.fromisoformat(record.get("started")).timestamp()  # type: ignore[arg-type]
         datetime.fromtimestamp(seconds, UTC)  # raises if it cannot be shown as a date
-        return seconds
-    return 0.0
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return seconds
 
 
 def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
