@@ -299,7 +299,7 @@ class Collector:
             needed = env_step.ended
         if not needed.any():
             return None
-        if self._autoreset != "same_step":
+        if self._autoreset != "same_step":  # no environment has been reset yet
             return self._encode(env_step.observed, update=False)
         # The vector environment has begun the next episodes; `observed` already belongs to them.
         envs = np.flatnonzero(needed)

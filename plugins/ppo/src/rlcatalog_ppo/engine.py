@@ -86,6 +86,7 @@ class PPOEngine(Engine):
             # Schedules run over `total_steps`. They spanned the whole run before, so they do now,
             # even if `--steps` makes the run longer.
             config["total_steps"] = options.steps
+        # `read_config` has checked that this one, from a file, contains no import paths.
         config.setdefault("env_config", saved_config["env_config"])
         set_threads(read_manifest(checkpoint / POLICY).framework, options.threads)
         algorithm_class = _ALGORITHMS[plan.algorithm]

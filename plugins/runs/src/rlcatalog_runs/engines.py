@@ -201,16 +201,17 @@ def new_plan(
     default_algorithm = next(iter(engine_class.algorithms), engine)
     algorithm = typed.get("algo", default_algorithm)
     if algorithm not in engine_class.algorithms and "algo" in typed:
-        hint = nearest(algorithm, engine_class.algorithms) or nearest(
-            algorithm.upper(), engine_class.algorithms
-        )
+        hint = nearest(algorithm, engine_class.algorithms)
+        if not hint:
+            hint = nearest(algorithm.upper(), engine_class.algorithms)
         listing = ", ".join(engine_class.algorithms) or "none"
         raise UnknownNameError(
             f"--algo: unknown algorithm {shown(algorithm)}.{hint} Engine {engine} has: {listing}."
         )
     options = _options(engine_class, {"engine": engine}, typed)
     if "checkpoint_every" not in typed:
-        options = msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
+        a_tenth = max(options.steps // 10, 1)
+        options = msgspec.structs.replace(options, checkpoint_every=a_tenth)
     return RunPlan(
         env_id,
         options,
@@ -271,7 +272,7 @@ def resumed_plan(
         wanted_before=int(options_before["steps"]),
         has_finished=record is None or record["status"] == FINISHED,
     )
-    env_id = config["env"]
+    env_id = config["env"]  # without the module that registers it
     module = config.get("env_module")
     if module in imported:
         env_id = f"{module}:{env_id}"
@@ -311,7 +312,9 @@ def _check_steps_left(
     if wanted > done or must_still_finish:
         return
     # For the message: the number that the run was begun with, or else twice as many as now.
-    more_steps = wanted_before if wanted_before > done else max(done * 2, 1)
+    more_steps = max(done * 2, 1)
+    if wanted_before > done:
+        more_steps = wanted_before
     raise ConfigError(
         f"--resume {directory}: its {done:,} steps are done; pass --steps {more_steps} to train"
         " further."
