@@ -398,9 +398,10 @@ def test_model_that_computes_in_numpy_warns_and_acts_unrecorded():
     frozen = policy.freeze(rows=2)
 
     # NumPy's results have become constants of the graph, and are wrong for other observations.
-    with pytest.warns(CatalogWarning, match="no longer matches the policy"):
+    with pytest.warns(CatalogWarning, match="no longer matches the policy") as warned:
         frozen.act(obs)
 
+    assert warned[0].filename == __file__
     found = frozen.act(obs, explore=False)  # from now on, by the policy itself
     assert_same_step(found, policy.act(obs, explore=False), tolerance=0)
     assert "update" in frozen.reason

@@ -7,7 +7,6 @@ inputs, so a graph always uses the current weights.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import CatalogError, CatalogWarning, NotServedError, raised_as, reason
 from rlcatalog.frameworks import Array, Backend
+from rlcatalog.reporting import warn_caller
 from rlcatalog_export import observations
 from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.noise_blocks import NoiseBlocks
@@ -53,8 +53,11 @@ class FrozenTorch:
         self._policy = policy
         self._backend: Backend = policy.backend
         self._noise = NoiseBlocks(seed)
+        #: The key is (rows, whether to explore, whether there is no mask). The value is None if
+        #: the policy itself acts.
         self._graphs: dict[tuple[int, bool, bool], StepGraph | None] = {}
-        self._doubts = 0
+        #: Number of comparisons in a row in which random numbers led to different actions.
+        self._draws_in_doubt = 0
         self.reason: str | None = None
         self._try(rows)
 
@@ -72,12 +75,13 @@ class FrozenTorch:
         key = (len(obs), explore, mask is None)
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._record(key, obs, views, memory, mask)
+            graph = self._record(key, obs, views, memory, mask, explore)
         if graph is None:
             return self._backend.act(obs, views, memory, mask, explore)
         outputs = graph.run(obs, views, memory, mask, self._noise)
         steps = graph.steps + 1
         graph.steps = steps
+        # A power of two has a single bit.
         is_power_of_two = steps & (steps - 1) == 0
         if is_power_of_two:
             inputs = {"obs": obs, "views": views, "memory": memory, "mask": mask}
@@ -117,8 +121,10 @@ class FrozenTorch:
             inputs = policy.backend_inputs(encoded, state=None, prev_reward=reward, mask=mask)
             graph = StepGraph(policy, inputs, explore=True)
             self._graphs[rows, True, inputs["mask"] is None] = graph
+            # Numbers of its own: the caller's first step draws the first numbers of the seed.
+            noise = NoiseBlocks(seed=0)
             outputs = graph.run(
-                inputs["obs"], inputs["views"], inputs["memory"], inputs["mask"], NoiseBlocks(0)
+                inputs["obs"], inputs["views"], inputs["memory"], inputs["mask"], noise
             )
             self._compare(graph, inputs, outputs)
         if self.reason is not None:
@@ -131,19 +137,21 @@ class FrozenTorch:
         views: Mapping[str, Any],
         memory: tuple[Array, ...],
         mask: Array | None,
+        explore: bool,
     ) -> StepGraph | None:
-        """Record a graph for a number of rows that has none; None if the policy itself acts."""
+        """Record a graph for a key that has none; None if the policy itself acts."""
         was_tried = key in self._graphs
         if self.reason is not None or was_tried:
             return None
-        rows, explore, _ = key
         graph = None
         if len(self._graphs) < _MOST:
             inputs = {"obs": obs, "views": views, "memory": memory, "mask": mask}
             try:
                 graph = StepGraph(self._policy, inputs, explore)
             except Exception as error:  # a model may raise any error on recorded tensors
-                self.reason = f"freeze: a batch of {rows} rows cannot be recorded: {reason(error)}"
+                self.reason = (
+                    f"freeze: a batch of {len(obs)} rows cannot be recorded: {reason(error)}"
+                )
         self._graphs[key] = graph
         return graph
 
@@ -161,10 +169,10 @@ class FrozenTorch:
             # A random number at the boundary between two actions may fall on either side, but not
             # twice in a row.
             if difference:
-                self._doubts += 1
+                self._draws_in_doubt += 1
             else:
-                self._doubts = 0
-            if self._doubts < 2:
+                self._draws_in_doubt = 0
+            if self._draws_in_doubt < 2:
                 return outputs
         self.reason = (
             f"freeze: the recorded graph no longer matches the policy: {difference} in step"
@@ -172,8 +180,8 @@ class FrozenTorch:
             " of the weights. State of a model or distribution outside its parameters and buffers,"
             " such as a Python counter, is not recorded."
         )
-        warnings.warn(self.reason, CatalogWarning, stacklevel=6)
-        self._graphs = dict.fromkeys(self._graphs)
+        warn_caller(self.reason, CatalogWarning)
+        self._graphs = dict.fromkeys(self._graphs)  # None for each key: the policy itself acts
         return policy_outputs
 
 
