@@ -16,7 +16,7 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog import Policy, errors
-from rlcatalog_export.onnx_graph import Graph, bind_graph
+from rlcatalog_export.onnx_graph import Graph, GraphOutput, bind_graph
 from rlcatalog_export.onnx_operations import FORMULAS, Value
 from rlcatalog_preprocessors.integers import OneHotPreprocessor
 from rlcatalog_torch import TorchModelV2
@@ -486,7 +486,7 @@ def test_log_gamma_of_a_graph_matches_torch():
     graph = Graph()
     x_in_graph = Value(graph, graph.input("x", "float64", shape), "float64")
     lgamma = FORMULAS["lgamma"](x_in_graph)
-    model = graph.model([("y", lgamma.name, "float64", shape)])
+    model = graph.model([GraphOutput("y", lgamma.name, "float64", shape)])
 
     run, outputs = bind_graph(model, inputs={"x": x.numpy()}, outputs={"y": ("float64", shape)})
     run()

@@ -94,9 +94,9 @@ class Actor:
         where = "the runner" if path is None else str(path)
         self._runner = runner
         self._where = where
-        # The runner may be a user's, which need not know of checksums.
-        checked = getattr(runner, "checked", None)
-        self.interface = Interface.from_json(runner.interface, where, checked)
+        # A user's runner need not say whether the file has a checksum.
+        has_checksum = getattr(runner, "checked", None)
+        self.interface = Interface.from_json(runner.interface, where, has_checksum)
         self.rng = np.random.default_rng(seed)
         try:
             self._build(catalog, observation_space, action_space)
@@ -138,6 +138,7 @@ class Actor:
         noise = interface.input("noise")
         self._noise_width = 0 if noise is None else noise.shape[0]
         self._states = [port for port in interface.inputs if port.role == "state"]
+        #: Values of the input `deterministic`, created once.
         self._flags = {False: np.array(False), True: np.array(True)}
         self._output_names = [port.name for port in interface.outputs]
         #: Places of the environment's actions among the outputs, and places of the new states with
@@ -145,14 +146,14 @@ class Actor:
         self._action_places: list[int] = []
         self._state_places: list[tuple[int, str]] = []
         #: Role → place, for all other outputs.
-        self._places: dict[str, int] = {}
+        self._output_places: dict[str, int] = {}
         for place, port in enumerate(interface.outputs):
             if port.role == "action":
                 self._action_places.append(place)
             elif port.role == "state":
                 self._state_places.append((place, port.follows))
             else:
-                self._places[port.role] = place
+                self._output_places[port.role] = place
         self._action_leaves = list(self.action_codec.leaves)
         self._has_single_action = len(self._action_places) == 1 and not self.action_codec.children
 
@@ -174,20 +175,23 @@ class Actor:
             filtered = next(port for port in interface.inputs if port.role == "observation")
             obs: Any = np.zeros((1, *filtered.shape), filtered.dtype)
         else:
+            # Seeding a copy leaves the caller's space as it was.
             space: Any = copy.deepcopy(self.observation_space)
             space.seed(0)
             obs = [space.sample()]
         feeds, rows = self.feeds(obs)
+        # The first batch of the caller is checked in full, whatever this one was.
         self._observations.forget()
         self._add_inputs(
             feeds, rows, state=None, prev_reward=None, mask=None, explore=False, noise=None
         )
         for port, array in zip(interface.outputs, self._run(feeds), strict=True):
-            if (array.dtype.name, array.shape) != (port.dtype, (1, *port.shape)):
+            expected_shape = (1, *port.shape)
+            if array.dtype.name != port.dtype or array.shape != expected_shape:
                 raise SavedPolicyError(
                     f"{self._where}: {port.name!r} has the output"
                     f" {array.dtype}{list(array.shape)}, but its interface declares"
-                    f" {port.dtype}{[1, *port.shape]}."
+                    f" {port.dtype}{list(expected_shape)}."
                 )
 
     def _required_shapes(self) -> Iterator[tuple[Port, tuple[int, ...]]]:
@@ -236,19 +240,19 @@ class Actor:
             NonFiniteError: An observation, a past reward, a value or an action distribution's
                 parameter is NaN or infinite.
         """
-        columns = None
+        mask_columns = None
         if mask is NOT_GIVEN:
-            columns = self._mask_in(obs)
+            mask_columns = self._mask_in(obs)
         feeds, rows = self.feeds(obs)
         if mask is not NOT_GIVEN and mask is not None:
-            columns = self.masks.matrix(mask, rows)
-        elif columns is not None and len(columns) != rows:
+            mask_columns = self.masks.matrix(mask, rows)
+        elif mask_columns is not None and len(mask_columns) != rows:
             # Called for its error, which says how many rows there should be.
-            columns = self.masks.matrix(columns, rows)
+            mask_columns = self.masks.matrix(mask_columns, rows)
         noise = None
         if explore and self._noise_width:
             noise = self.draw(rows)
-        return self.act_on(feeds, rows, state, prev_reward, columns, explore, noise)
+        return self.act_on(feeds, rows, state, prev_reward, mask_columns, explore, noise)
 
     def _mask_in(self, obs: Any) -> Array | None:
         """Return the mask in the observations as columns `[B, m]`; None if the space has none.
@@ -302,7 +306,7 @@ class Actor:
             noise: Random numbers `[B, k]` to sample from, if the file has this input; None without
                 sampling.
         """
-        t = self._add_inputs(
+        steps = self._add_inputs(
             feeds,
             rows,
             state=state,
@@ -312,21 +316,23 @@ class Actor:
             noise=noise,
         )
         arrays = self._run(feeds) if rows else self._run_without_rows(feeds)
-        places = self._places
+        places = self._output_places
         raw = arrays[places["raw_action"]]
         logp = arrays[places["logp"]]
         dist_inputs = arrays[places["dist_inputs"]]
         value = arrays[places["value"]] if "value" in places else None
         # A sum of products is not finite if a factor is not, so one number checks two arrays. It
         # may also overflow; therefore `check_step` looks closely.
+        value_or_logp = logp if value is None else value
         is_finite = (
-            math.isfinite(np.vdot(logp, logp if value is None else value))
+            math.isfinite(np.vdot(logp, value_or_logp))
+            # Squares of masked logits, which are very low, overflow.
             and (math.isfinite(np.vdot(dist_inputs, dist_inputs)) or np.isfinite(dist_inputs).all())
             and self._observations.finite(feeds)
         )
         if not is_finite:
             encoded, preprocessor = self._observations.encoded(feeds)
-            check_step(logp, value, dist_inputs, encoded, preprocessor, t)
+            check_step(logp, value, dist_inputs, encoded, preprocessor, steps)
         new_state = None
         if self._state_places:
             new_state = ActorState({name: arrays[place] for place, name in self._state_places})

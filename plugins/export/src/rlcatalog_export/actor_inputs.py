@@ -56,13 +56,14 @@ class Observations:
             options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(encoded_info, options, pins=pins)
         self._info = self.preprocessor.info
-        # A codec may have gained or lost its tensor form in another version.
+        # The file may take encoded values where the codec has a tensor form now, or the reverse:
+        # a port's own `encoded` decides.
         self._leaves = {leaf.steps: leaf for leaf in observation_inputs(self.preprocessor)}
         self._readers: list[_PortReader] = []
         for port in self._ports:
             leaf = self._leaf_of(port)
             self._readers.append(_PortReader(port, leaf.codec, _limits(port, leaf.codec)))
-        self._floats = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]
+        self._float_ports = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]
         #: Numbers of rows for which a batch was fully checked.
         self._checked_rows: set[int] = set()
 
@@ -105,7 +106,7 @@ class Observations:
         feeds = {}
         rows = None
         try:
-            for port, _, limits in self._readers:
+            for port, _, limits in self._readers:  # the second field is the codec
                 value = obs
                 for step in port.steps:
                     value = value[step]
@@ -134,13 +135,15 @@ class Observations:
             raise with_batch_hint(error, self.preprocessor, obs) from error.__cause__
         batch = stack(self._info, obs) if isinstance(obs, list) else obs
         feeds = {}
-        for port, codec, _ in self._readers:
+        for reader in self._readers:
+            port = reader.port
             value = batch
             for step in port.steps:
                 value = value[step]
-            array = codec.encode_batch(value) if port.encoded else np.asarray(value)
+            array = reader.codec.encode_batch(value) if port.encoded else np.asarray(value)
             feeds[port.name] = np.ascontiguousarray(array, port.dtype).reshape(rows, *port.shape)
         if self.preprocessor.check_mode != "always":
+            # Later batches of this size are only checked at a glance.
             self._checked_rows.add(rows)
         return feeds, rows
 
@@ -158,17 +161,18 @@ class Observations:
 
     def finite(self, feeds: Mapping[str, Array]) -> bool:
         """Return whether all observations are finite, or too large for a quick check."""
-        return all(math.isfinite(np.vdot(feeds[name], feeds[name])) for name in self._floats)
+        return all(math.isfinite(np.vdot(feeds[name], feeds[name])) for name in self._float_ports)
 
     def encoded(self, feeds: Mapping[str, Array]) -> tuple[Array, Preprocessor]:
         """Return the inputs as encoded observations, and the codec, for error messages."""
         if self._are_filtered:
-            return feeds[self._ports[0].name], self.preprocessor
+            [port] = self._ports
+            return feeds[port.name], self.preprocessor
         columns = []
-        for port, codec, _ in self._readers:
-            value = feeds[port.name]
-            if not port.encoded:
-                value = codec.encode_batch(value).reshape(len(value), -1)
+        for reader in self._readers:
+            value = feeds[reader.port.name]
+            if not reader.port.encoded:
+                value = reader.codec.encode_batch(value).reshape(len(value), -1)
             columns.append(value)
         rows = np.concatenate(columns, axis=1)
         return rows.reshape(-1, *self.preprocessor.shape), self.preprocessor
@@ -211,9 +215,11 @@ class _PortReader(NamedTuple):
 
 
 def _limits(port: Port, codec: Preprocessor) -> _Limits | None:
+    """Return the lowest and highest values of an input; None unless it takes choices."""
     info = codec.info
     if port.encoded or info.kind not in ("discrete", "multi_discrete"):
         return None
+    # A MultiDiscrete has `nvec`, a Discrete `n`.
     counts = np.asarray(info.n if info.nvec is None else info.nvec, np.int64)
     start = np.asarray(info.start, np.int64)
     return _Limits(lowest=start, highest=start + counts - 1)

@@ -52,6 +52,7 @@ def disagreement(
         scale = _raw_units(policy.action_codec) if name == "raw_action" else 1.0
         is_near = _is_near(policy_array, graph_array, scale)
         if name == "logp" and not is_near.all():
+            # The actions may differ by rounding, so compare the densities of the same action.
             policy_array = _density_of_graph_action(policy, actual)
             rounding_error = _UNITS * _density_change_per_unit(policy, actual, policy_array)
             tolerance = TOLERANCE * (1 + abs(policy_array)) + rounding_error
@@ -82,6 +83,7 @@ def action_disagreement(policy: Policy, expected: Actions, actual: Actions) -> s
 
 
 def _first_difference(name: str, policy_array: Array, graph_array: Array, is_near: Array) -> str:
+    """Describe the first value that is not near the policy's."""
     place = tuple(int(i) for i in np.argwhere(~is_near)[0])
     expected = float(policy_array[place])
     found = float(graph_array[place])

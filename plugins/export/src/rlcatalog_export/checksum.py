@@ -17,7 +17,8 @@ from rlcatalog_policy import check_files, read_file as read_file
 LARGEST = 1 << 31
 #: Largest list of the checksums of a folder.
 _LONGEST_LIST = 1 << 20
-_DIGITS = 64
+#: Characters of a SHA-256 digest as text.
+CHECKSUM_LENGTH = 64
 
 
 def add_checksum(content: bytes, mark: bytes) -> bytes:
@@ -43,7 +44,7 @@ def read_with_checksum(path: Path, mark: bytes) -> tuple[bytes, bool]:
         content = read_file(Path(os.path.realpath(path)), LARGEST)
     except OSError as error:
         raise SavedPolicyError(f"{path} cannot be read: {error}") from error
-    marked_length = len(content) - _DIGITS
+    marked_length = len(content) - CHECKSUM_LENGTH
     has_checksum = marked_length >= len(mark) and content.endswith(mark, 0, marked_length)
     if not has_checksum:
         return content, False

@@ -71,6 +71,7 @@ def encode_inputs(
             encoded.append(value)
         else:
             encoded.append(observation_input.lowered(value, ops))
+    # A single input without steps is the whole observation, not a part of it.
     is_whole = len(inputs) == 1 and not inputs[0].steps
     if is_whole:
         is_flat_input = inputs[0].lowered is None

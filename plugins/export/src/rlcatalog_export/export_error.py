@@ -53,6 +53,7 @@ def line_of(frames: Iterable[_Frame], *engines: ModuleType) -> str | None:
     line = None
     for frame in frames:
         file = frame.filename
+        # Installed packages are in a folder `site-packages` below Python's own modules.
         is_standard_library = file.startswith(_PYTHON) and "-packages" not in file
         if is_standard_library or file.startswith(without_user_code):
             continue
@@ -76,12 +77,15 @@ def explain_stop(
     line = None
     if engines:
         line = line_of(traceback.extract_tb(error.__traceback__), *engines)
+    # PyTorch writes "specialized" or "Specialized" if a size that varies became a constant.
     if suspects and "pecialized" in str(error):
         return NotServedError(
             f"export: {suspects[0]} turns the batch size into a constant, but an exported file"
             " must support any batch size. Write x.shape[0] instead of len(x)."
         )
-    short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
+    short = message
+    if len(message) > _LONGEST:
+        short = f"{message[:_LONGEST]} …"
     if line is not None:
         if "data-dependent" in message or "GuardOnDataDependent" in message:
             short = "tensor values select the code path; choose values with torch.where() instead"

@@ -37,7 +37,7 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
                 action_space=policy.action_space,
             )
             compare(written, actor)
-            # The old file stays complete until the new one is on disk and replaces it.
+            # The old file stays complete until the new one is on disk (fsync) and replaces it.
             for file in (temporary, *temporary.rglob("*")):
                 if file.is_file():
                     with file.open("rb+") as handle:
@@ -74,7 +74,9 @@ def _check_free(part: Part, target: Path) -> None:
     """Raise an error if the path is a folder other than an earlier export, because exporting would
     remove it.
     """
-    if part.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
+    writes_folder = not part.declaration.suffix  # type: ignore[attr-defined]
+    is_occupied = target.is_dir() and any(target.iterdir())
+    if not writes_folder or not is_occupied:
         return
     try:
         part.load("runner")(target)

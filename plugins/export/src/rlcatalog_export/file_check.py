@@ -135,11 +135,12 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     holder = batch
     for outer_key in outer_keys:
         holder = holder[outer_key]
-    is_matrix = entry.shape == (masks.size,) and masks.has_single_choice
-    if is_matrix:
+    # The mask of a single choice is a vector, which can hold the columns as they are.
+    is_vector = entry.shape == (masks.size,) and masks.has_single_choice
+    if is_vector:
         holder[key] = mask.astype(entry.dtype)
         return batch, mask
-    # A mask with a structure, or of other columns, allows everything.
+    # For a mask in another form, use one that allows everything.
     holder[key] = map_tensors(holder[key], np.ones_like)
     return batch, np.ones_like(mask)
 

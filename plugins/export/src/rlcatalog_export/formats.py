@@ -100,6 +100,7 @@ def _by_suffix(exporters: Sequence[Part], path: Path) -> Part | None:
         suffix = _suffix_of(exporter)
         if not suffix or not path.name.endswith(suffix):
             continue
+        # The public index says which distribution a known suffix belongs to.
         if exporter.in_process or may_claim("suffix", suffix, exporter.distribution):
             matches.append(exporter)
     if len(matches) > 1:
@@ -122,6 +123,7 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     exporters = list(catalog.registry.active("exporter"))
     part = _by_suffix(exporters, path)
     if part is None and path.suffix:
+        # Raises an error if a known package, which is not installed, reads such files.
         owner = public_index.provider_of("suffix", path.suffix)
         catalog.registry.explain_missing(f"{path}: the runner of {path.suffix} files", owner)
     if part is None and path.is_dir():

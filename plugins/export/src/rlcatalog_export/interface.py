@@ -166,8 +166,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                     f"it has format version {header.format_version} instead of {FORMAT_VERSION}"
                 )
             interface = msgspec.json.decode(text, type=cls)
-            for wrong in _contradictions(interface):
-                raise ValueError(wrong)
+            contradiction = next(_contradictions(interface), None)
+            if contradiction is not None:
+                raise ValueError(contradiction)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise SavedPolicyError(
                 f"{where} is not a policy exported by rlcatalog: {one_line(str(error))}."
@@ -229,9 +230,11 @@ def _contradictions_of_ports(
 
 
 def _contradictions_of_state(interface: Interface) -> Iterator[str]:
+    """Yield the contradictions between the state's inputs and outputs."""
     states = {port.name: port for port in interface.inputs if port.role == "state"}
     new_states = [port for port in interface.outputs if port.role == "state"]
-    if sorted(port.follows for port in new_states) != sorted(states):
+    followed = [port.follows for port in new_states]
+    if sorted(followed) != sorted(states):
         yield "the output state differs from the input state"
         return
     for new_state in new_states:
@@ -247,6 +250,6 @@ def _contradictions_of_state(interface: Interface) -> Iterator[str]:
     if interface.input("prev_reward") is not None:
         # The reward of an episode's first step is 0, so the file must know which step it is.
         steps = states.get("steps")
-        counts_steps = steps is not None and (steps.dtype, steps.shape) == ("int64", ())
+        counts_steps = steps is not None and steps.dtype == "int64" and steps.shape == ()
         if not counts_steps:
             yield "rewards are requested, but steps are not counted"

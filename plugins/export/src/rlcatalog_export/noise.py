@@ -63,6 +63,7 @@ class Noise:
         if self.known_widths is None:
             width = self._width_of(shape)
         else:
+            # Draws happen in the same order as when their widths were counted.
             draw = len(self.widths)
             width = self.known_widths[draw]
         start = sum(self.widths)

@@ -27,7 +27,10 @@ class NoiseBlocks:
 
     def __init__(self, seed: int | None) -> None:
         self._rng = np.random.Generator(np.random.PCG64(seed))
-        self._size = self._at = 0
+        #: Numbers in the block, and how many of them were taken.
+        self._size = 0
+        self._at = 0
+        #: The generator's state before it drew the block.
         self._before: Any = self._rng.bit_generator.state
         self._block = np.zeros(0, np.float32)
 
@@ -77,6 +80,7 @@ class NoiseBlocks:
             "has_uint32": has_uint32,
             "uinteger": uinteger,
         }
+        # The state is the one before the block: draw the block again, and go on where it was.
         self._draw(size)
         self._at = at
 

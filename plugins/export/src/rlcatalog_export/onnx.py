@@ -69,7 +69,7 @@ def session_of(content: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+    options.log_severity_level = 4  # log fatal errors only
     # A model may refer to other files with its weights; do not read them.
     options.add_session_config_entry(
         "session.model_external_initializers_file_folder_path", os.devnull

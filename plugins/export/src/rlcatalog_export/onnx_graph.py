@@ -4,9 +4,9 @@ addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -24,6 +24,22 @@ _IR = 9
 def type_of(dtype: str) -> int:
     """Return the ONNX code of a dtype."""
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+class GraphOutput(NamedTuple):
+    """Output of a graph.
+
+    Attributes:
+        name: The output's name.
+        value: Name of the value in the graph.
+        dtype: The value's dtype.
+        shape: The value's shape.
+    """
+
+    name: str
+    value: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class Graph:
@@ -62,27 +78,28 @@ class Graph:
 
     def model(
         self,
-        outputs: list[tuple[str, str, str, tuple[int, ...]]],
+        outputs: Sequence[GraphOutput],
         fixed: Mapping[str, Array] | None = None,
     ) -> bytes:
         """Return the graph as the content of an ONNX file.
 
         Args:
-            outputs: Each output's name, its value in the graph, its dtype and its shape.
+            outputs: The graph's outputs.
             fixed: Inputs that become constants, and their values.
         """
-        named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]
-        infos = [
-            helper.make_tensor_value_info(name, type_of(dtype), shape)
-            for name, _, dtype, shape in outputs
-        ]
         fixed = fixed or {}
-        inputs = [one for one in self._inputs if one.name not in fixed]
-        constants = [
-            *self._constants,
-            *(numpy_helper.from_array(array, name) for name, array in fixed.items()),
-        ]
-        graph = helper.make_graph([*self._nodes, *named], "policy", inputs, infos, constants)
+        nodes = list(self._nodes)
+        infos = []
+        for output in outputs:
+            # This node gives the value the output's name.
+            nodes.append(helper.make_node("Identity", [output.value], [output.name]))
+            code = type_of(output.dtype)
+            infos.append(helper.make_tensor_value_info(output.name, code, output.shape))
+        inputs = [info for info in self._inputs if info.name not in fixed]
+        constants = list(self._constants)
+        for name, array in fixed.items():
+            constants.append(numpy_helper.from_array(array, name))
+        graph = helper.make_graph(nodes, "policy", inputs, infos, constants)
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=_IR, producer_name="rlcatalog"
@@ -114,10 +131,11 @@ def bind_graph(
         session = session_of(content)
     binding = session.io_binding()
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}
-    for one in session.get_inputs():
-        binding.bind_ortvalue_input(
-            one.name, onnxruntime.OrtValue.ortvalue_from_numpy(inputs[one.name])
-        )
+    # These values share the arrays' memory.
+    for graph_input in session.get_inputs():
+        input_value = onnxruntime.OrtValue.ortvalue_from_numpy(inputs[graph_input.name])
+        binding.bind_ortvalue_input(graph_input.name, input_value)
     for name, array in arrays.items():
-        binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+        output_value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        binding.bind_ortvalue_output(name, output_value)
     return partial(session.run_with_iobinding, binding), arrays

@@ -73,8 +73,10 @@ class PolicyFunction:
         try:
             self._try_batches()
         except NotServedError:
-            if not self.masked or policy.masks.key is not None:
+            is_mask_optional = self.masked and policy.masks.key is None
+            if not is_mask_optional:
                 raise
+            # The observations hold no mask, so a file without this input is useful too.
             self.masked = False
             self._try_batches()
 
@@ -95,6 +97,7 @@ class PolicyFunction:
             if policy.views:
                 history = self._history(given)
                 all_views = policy.views.see(history, obs, ops, self._actions)
+                # Other views are needed in training only.
                 views = {name: all_views[name] for name in policy.views.acting_names}
             inputs, states = policy.backend.inputs_of(obs, views, memory)
             explore = ~given["deterministic"]
@@ -220,6 +223,7 @@ class PolicyFunction:
         self.interface = self._interface(forms, sum(widths[0]))
 
     def _inputs(self) -> Iterable[Port]:
+        """Yield the file's inputs."""
         policy = self.policy
         yield from self._observations()
         if self.masked:
@@ -229,6 +233,7 @@ class PolicyFunction:
         for i, part in enumerate(policy.memory.initial_past):
             yield _state_port(f"past_{i}", part)
         if policy.views:
+            # The second argument is the value at the start of an episode.
             for column, (depth, shape, dtype) in policy.views.windows.items():
                 yield _state_port(f"window_{column}", np.zeros((depth, *shape), dtype))
             yield _state_port("steps", np.zeros((), np.int64))
@@ -237,6 +242,7 @@ class PolicyFunction:
         yield Port(name="deterministic", role="deterministic", dtype="bool")
 
     def _observations(self) -> Iterable[Port]:
+        """Yield the inputs that take observations: one for each leaf, or the filtered vector."""
         root = self.policy.preprocessor
         if self._filters_outside:
             space = self.policy.encoded_space
@@ -306,6 +312,7 @@ class PolicyFunction:
         )
 
     def _output(self, name: str, dtype: str, shape: tuple[int, ...]) -> Port:
+        """Return the port of an output, whose role follows from its name."""
         if name.endswith("_next"):
             return Port(
                 name=name,
@@ -316,6 +323,7 @@ class PolicyFunction:
             )
         if name in ("raw_action", "logp", "value", "dist_inputs"):
             return Port(name=name, role=name, dtype=dtype, shape=shape)
+        # All other outputs are the environment's actions, named after their paths.
         paths = [leaf.info.path for leaf in self.policy.action_codec.leaves]
         path_of = dict(zip(_names_of(paths, root="action"), paths, strict=True))
         return Port(name=name, role="action", dtype=dtype, shape=shape, path=path_of[name])

@@ -131,6 +131,7 @@ def _multiply(a: Value, b: Operand) -> Value:
 
 @formula_of("div", "true_divide")
 def _divide(a: Value, b: Operand, *, rounding_mode: str | None = None) -> Value:
+    """Divide, and round as `torch.div` does."""
     ratio = a / b
     # ONNX's division of integers truncates already.
     is_truncated = rounding_mode == "trunc" and a.dtype.startswith("int")
@@ -190,6 +191,7 @@ def _clamp(
     min: Operand | None = None,  # PyTorch's names of the two arguments
     max: Operand | None = None,
 ) -> Value:
+    """Limit values from below, from above, or both."""
     lowest = low if min is None else min
     highest = high if max is None else max
     clamped = a
@@ -342,6 +344,7 @@ def _record_comparison(
     a: Tensor,
     b: Tensor | Number,
 ) -> Any:
+    """Add a comparison and the operators that follow it, such as `Not`."""
     dtype = recording.common(a, b)
     if dtype == "bool":
         dtype = "int32"  # ONNX does not order booleans

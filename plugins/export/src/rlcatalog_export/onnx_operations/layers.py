@@ -106,6 +106,7 @@ def _record_layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> list[str]:
+    """Add a layer normalisation over the axes of `shape`, the last ones."""
     names = [
         recording.name(a),
         _name_or_fill(recording, weight, number=1, shape=shape, like=a),
@@ -129,12 +130,14 @@ def _record_group_norm(
     groups: int,
     eps: float,
 ) -> list[str]:
+    """Add a group normalisation; the arguments are PyTorch's."""
     # ONNX normalises each channel, so that each group becomes one.
     grouped = recording.reshaped(recording.name(a), shape_of(a), (rows, groups, -1))
     ones = _name_or_fill(recording, tensor=None, number=1, shape=(groups,), like=a)
     zeros = _name_or_fill(recording, tensor=None, number=0, shape=(groups,), like=a)
     normed = recording.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
     normed = recording.graph.add("Reshape", normed, recording.graph.constant(shape_of(a), "int64"))
+    # One axis of length 1 for each axis behind the channels.
     channel_shape = (channels, *[1] * (a.ndim - 2))
     for operator, tensor in (("Mul", weight), ("Add", bias)):
         if tensor is not None:
@@ -154,6 +157,7 @@ def _record_batch_norm(
     var: Tensor,
     *options: Any,
 ) -> list[str]:
+    """Add a batch normalisation that uses stored statistics."""
     # The options are (momentum, eps), or (training, momentum, eps).
     is_training = len(options) > 2 and options[0]
     eps = options[-1]
@@ -191,6 +195,7 @@ def _record_convolution(
     output_padding: Lengths = (),  # of transposed convolutions
     groups: int = 1,
 ) -> str:
+    """Add a convolution over any number of axes."""
     if transposed:
         raise recording.refused("transposed convolutions")
     recording.convolves = True
@@ -203,7 +208,7 @@ def _record_convolution(
         "Conv",
         *names,
         strides=_length_per_axis(stride, axes),
-        pads=[*pads, *pads],
+        pads=[*pads, *pads],  # at the beginnings and at the ends of the axes
         dilations=_length_per_axis(dilation, axes),
         group=int(groups),
     )
@@ -218,7 +223,7 @@ def _window(
     return {
         "kernel_shape": kernel_shape,
         "strides": _length_per_axis(stride, 2) if stride else kernel_shape,
-        "pads": [*pads, *pads],
+        "pads": [*pads, *pads],  # at the beginnings and at the ends of the axes
         "ceil_mode": int(ceil_mode),
     }
 

@@ -33,8 +33,9 @@ def _reduce(
         chosen = [axes]
     else:
         chosen = axes
-    places = recording.graph.constant([axis_of(axis, ndim) for axis in chosen], "int64")
-    return recording.graph.add(operator, name, places, keepdims=int(keepdim))
+    # ONNX takes the axes as a constant tensor.
+    axes_name = recording.graph.constant([axis_of(axis, ndim) for axis in chosen], "int64")
+    return recording.graph.add(operator, name, axes_name, keepdims=int(keepdim))
 
 
 def _record_reduction(

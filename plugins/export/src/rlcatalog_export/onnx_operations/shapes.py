@@ -193,11 +193,16 @@ def _record_index(
     a: Tensor,
     indices: Sequence[Tensor | None],
 ) -> str:
-    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if len(given) != 1 or dtype_of(given[0][1]) == "bool":
+    """Add `a[..., index, ...]` with one tensor of integers."""
+    indexed_axes = [axis for axis, index in enumerate(indices) if index is not None]
+    index = None
+    if len(indexed_axes) == 1:
+        index = indices[indexed_axes[0]]
+    if index is None or dtype_of(index) == "bool":
         raise recording.refused("indexing with several tensors, or with booleans")
-    [(axis, index)] = given
+    [axis] = indexed_axes
     places = value_of(recording, index, "int64")
+    # A negative index counts from the end.
     is_from_end = places.to("Less", 0)
     places = is_from_end.to("Where", places + int(a.shape[axis]), places)
     return recording.graph.add("Gather", recording.name(a), places.name, axis=axis)
@@ -237,7 +242,9 @@ def _record_cat(
 def _record_stack(
     recording: Recording, result: Tensor, parts: Sequence[Tensor], axis: int = 0
 ) -> str:
+    """Add a stack: each part gets the new axis, and the parts are concatenated."""
     axis = axis_of(axis, result.ndim)
+    # A part's shape with the new axis.
     shape = (*shape_of(result)[:axis], 1, *shape_of(result)[axis + 1 :])
     names = []
     for part in parts:
@@ -252,9 +259,10 @@ def _record_stack(
 def _record_pad(
     recording: Recording, result: Tensor, a: Tensor, pads: Sequence[int], value: float = 0
 ) -> str:
+    """Add padding with a constant."""
     before = [0] * a.ndim
     after = [0] * a.ndim
-    # PyTorch lists the pads from the last axis to the first.
+    # PyTorch lists pairs (before, after) from the last axis to the first.
     for i in range(len(pads) // 2):
         axis = a.ndim - 1 - i
         before[axis] = int(pads[2 * i])

@@ -35,6 +35,7 @@ def write_onnx(policy: Policy, path: Path) -> ExportResult:
     function = TFPolicyFunction(policy)
     with quiet_converters("tf2onnx", "tensorflow"):
         graph = with_constants(function.program)
+        # TensorFlow's names end in the output's number: "obs:0".
         inputs = {
             tensor.name: tensor.name.partition(":")[0]
             for tensor in graph.inputs
@@ -94,7 +95,7 @@ def _dtype_name(onnx_dtype: int) -> str:
 def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list[str]]:
     """Return a tf2onnx converter that replaces a node with a formula on its inputs."""
 
-    def convert(graph: Any, node: Any, name: str, _: Any) -> None:
+    def convert(graph: Any, node: Any, name: str, _arguments: Any) -> None:
         nodes = _Nodes(graph, name)
         values = [Value(nodes, x, _dtype_name(graph.get_dtype(x))) for x in node.input]
         [output] = node.output
@@ -105,7 +106,8 @@ def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list
         graph.remove_node(node.name)
         graph.make_node("Identity", [result.name], outputs=[output], dtypes=[dtype], shapes=[shape])
 
-    return convert, []
+    no_arguments: list[str] = []
+    return convert, no_arguments
 
 
 #: TensorFlow operations that tf2onnx does not support, or only without infinite numbers: it selects

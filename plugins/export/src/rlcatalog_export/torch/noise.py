@@ -112,8 +112,9 @@ def _rand(
     *args: Any,
     size: Any = None,
     dtype: torch.dtype | None = None,
-    **_: Any,
+    **_ignored: Any,
 ) -> Any:
+    """Replace `torch.rand`."""
     return noise.uniform(_size_of(args, size), dtype or torch.get_default_dtype())
 
 
@@ -122,22 +123,28 @@ def _randn(
     *args: Any,
     size: Any = None,
     dtype: torch.dtype | None = None,
-    **_: Any,
+    **_ignored: Any,
 ) -> Any:
+    """Replace `torch.randn`."""
     return noise.normal(_size_of(args, size), dtype or torch.get_default_dtype())
 
 
-def _rand_like(noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+def _rand_like(
+    noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_ignored: Any
+) -> Any:
     return noise.uniform(x.shape, dtype or x.dtype)
 
 
-def _randn_like(noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+def _randn_like(
+    noise: TorchNoise, x: Tensor, *, dtype: torch.dtype | None = None, **_ignored: Any
+) -> Any:
     return noise.normal(x.shape, dtype or x.dtype)
 
 
 def _uniform_(
     noise: TorchNoise, x: Tensor, low: float = 0.0, high: float = 1.0, **options: Any
 ) -> Any:
+    """Replace `Tensor.uniform_`, which writes into x."""
     # PyTorch's names of the bounds; "from" is a keyword of Python.
     low = options.get("from", low)
     high = options.get("to", high)
@@ -147,20 +154,25 @@ def _uniform_(
     return x.copy_(numbers)
 
 
-def _normal_(noise: TorchNoise, x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Any:
+def _normal_(
+    noise: TorchNoise, x: Tensor, mean: float = 0.0, std: float = 1.0, **_ignored: Any
+) -> Any:
     return x.copy_(noise.normal(x.shape, x.dtype) * std + mean)
 
 
-def _exponential_(noise: TorchNoise, x: Tensor, lambd: float = 1.0, **_: Any) -> Any:
+def _exponential_(noise: TorchNoise, x: Tensor, lambd: float = 1.0, **_ignored: Any) -> Any:
     return x.copy_(-noise.uniform(x.shape, x.dtype).log() / lambd)
 
 
-def _bernoulli_(noise: TorchNoise, x: Tensor, p: Tensor | float = 0.5, **_: Any) -> Any:
+def _bernoulli_(noise: TorchNoise, x: Tensor, p: Tensor | float = 0.5, **_ignored: Any) -> Any:
     is_one = noise.uniform(x.shape, torch.float32) < p
     return x.copy_(is_one.to(x.dtype))
 
 
-def _bernoulli(noise: TorchNoise, x: Tensor, p: Tensor | float | None = None, **_: Any) -> Any:
+def _bernoulli(
+    noise: TorchNoise, x: Tensor, p: Tensor | float | None = None, **_ignored: Any
+) -> Any:
+    """Replace `torch.bernoulli`; x has the probabilities, unless p is given."""
     probability = x if p is None else p
     is_one = noise.uniform(x.shape, x.dtype) < probability
     return is_one.to(x.dtype)
@@ -171,20 +183,22 @@ def _normal(
     mean: Tensor | float,
     std: Tensor | float = 1.0,
     size: Sequence[int] | None = None,
-    **_: Any,
+    **_ignored: Any,
 ) -> Any:
+    """Replace `torch.normal`; the numbers have the shape of the tensors, or else `size`."""
     tensors: list[Tensor] = [x for x in (mean, std) if isinstance(x, Tensor)]
     if size is not None or not tensors:
         numbers = noise.normal(tuple(size or ()), torch.get_default_dtype())
     else:
-        shape = (tensors[0] + tensors[-1]).shape  # both are broadcast
+        shape = (tensors[0] + tensors[-1]).shape  # two tensors are broadcast
         numbers = noise.normal(shape, tensors[0].dtype)
     return numbers * std + mean
 
 
 def _multinomial(
-    noise: TorchNoise, probs: Tensor, count: int, replacement: bool = False, **_: Any
+    noise: TorchNoise, probs: Tensor, count: int, replacement: bool = False, **_ignored: Any
 ) -> Any:
+    """Replace `torch.multinomial`."""
     if count > 1 and not replacement:
         raise NotServedError(
             "export: torch.multinomial() of several values needs replacement=True to be exported."

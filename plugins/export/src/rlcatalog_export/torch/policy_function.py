@@ -43,6 +43,7 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
             own = copy.deepcopy(policy).to("cpu")
         model: Any = own.model
         self.model: Any = model.eval()
+        # PyTorch would restore a plain list after exporting the module.
         self.suspects = SimpleNamespace(lines=[])
         with torch.inference_mode(False), torch.no_grad():
             PolicyFunction.__init__(self, own, OPS)
@@ -89,6 +90,7 @@ def export_program(function: TorchPolicyFunction) -> Any:
     """
     ports = function.interface.inputs
     rng = np.random.default_rng(0)
+    # The number of rows is arbitrary, because the batch axis is declared as variable.
     examples = tuple(torch.from_numpy(function.example(port, 4, rng)) for port in ports)
     batch = torch.export.Dim("batch", min=1)
     # All inputs but this one have a batch axis.

@@ -13,6 +13,7 @@ import torch
 from rlcatalog.errors import SavedPolicyError, raised_as
 from rlcatalog.frameworks import Array
 from rlcatalog_export import ExportResult, Interface, add_checksum, read_with_checksum
+from rlcatalog_export.checksum import CHECKSUM_LENGTH
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 from rlcatalog_policy import Policy
 
@@ -40,10 +41,11 @@ def write_program(policy: Policy, path: Path) -> ExportResult:
         # on the CPU, where policies are exported.
         warnings.filterwarnings("ignore", "No complete tensor found in the group", UserWarning)
         torch.export.save(program, archive, extra_files={INTERFACE: function.interface.to_json()})
-    # The archive's last two bytes are the length of its comment.
-    path.write_bytes(
-        add_checksum(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK)
-    )
+    # A zip archive without a comment ends in two bytes, its comment's length. The mark and the
+    # checksum become the comment.
+    comment_length = len(_MARK) + CHECKSUM_LENGTH
+    content = archive.getvalue()[:-2] + comment_length.to_bytes(2, "little")
+    path.write_bytes(add_checksum(content, _MARK))
     return function.written()
 
 

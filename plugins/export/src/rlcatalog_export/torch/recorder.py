@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_export.onnx_graph import Graph, type_of
+from rlcatalog_export.onnx_graph import Graph, GraphOutput, type_of
 from rlcatalog_export.onnx_operations import FORMS, dtype_of
 from rlcatalog_torch.private_api import OperationMode, base_of
 
 #: Operations that create a tensor like another one, without reading its values.
-_FRESH = {
+_CREATES_ALIKE = {
     "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones",
     "new_full", "new_empty_strided",
 }  # fmt: skip
 #: Suffix of the name of a weight that is read transposed.
 TURNED = ".t"
 #: Operations that return numbers to Python.
-_READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
+_RETURNS_NUMBERS = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
 class Recording(OperationMode):
@@ -73,7 +73,8 @@ class Recording(OperationMode):
         if not isinstance(value, Tensor):
             return self.graph.constant(value, dtype)
         known = self._names.get(id(value))
-        if id(value) in self._stale or (known is None and id(base_of(value)) in self._written):
+        is_part_of_written = known is None and id(base_of(value)) in self._written
+        if id(value) in self._stale or is_part_of_written:
             known = self._part(value)
         if known is None and id(value) in self._weights:
             name, tensor = self._weights[id(value)]
@@ -124,9 +125,10 @@ class Recording(OperationMode):
         """Run an operation, and record it if it reads a tensor of the graph."""
         kwargs = kwargs or {}
         name = func.name().rpartition("::")[2].partition(".")[0]  # "add" of "aten::add.Tensor"
-        if name in _FRESH or not any(self.knows(part) for part in _leaves((args, kwargs))):
+        reads_graph = any(self.knows(part) for part in _leaves((args, kwargs)))
+        if name in _CREATES_ALIKE or not reads_graph:
             return func(*args, **kwargs)
-        if name in _READ:
+        if name in _RETURNS_NUMBERS:
             raise self.refused(
                 "reading a tensor's numbers into Python, as a data-dependent if, len or item does,"
             )
@@ -134,9 +136,12 @@ class Recording(OperationMode):
         form = FORMS.get(name.removesuffix("_") if is_in_place else name)
         if form is None:
             raise self.refused(f"the operation {name}")
-        whole = self._overwrite(args[0], name) if is_in_place else None
+        whole = None
+        if is_in_place:
+            written_tensor = args[0]
+            whole = self._overwrite(written_tensor, name)
         result = func(*args, **kwargs)
-        options = {key: kwargs[key] for key in kwargs.keys() - _ABOUT}
+        options = {key: kwargs[key] for key in kwargs.keys() - _TENSOR_OPTIONS}
         try:
             node_names = form(self, result, *args, **options)
         except (KeyError, TypeError, ValueError) as error:
@@ -166,7 +171,8 @@ class Recording(OperationMode):
         """
         whole = base_of(tensor)
         storage = tensor.untyped_storage()
-        if {id(tensor), id(whole)} & self._weights.keys():
+        writes_weight = id(tensor) in self._weights or id(whole) in self._weights
+        if writes_weight:
             raise self.refused(f"{name}() in place on a parameter or a buffer")
         fills_storage = tensor.numel() * tensor.element_size() == storage.nbytes()
         if fills_storage:
@@ -224,7 +230,7 @@ class Recording(OperationMode):
 
 
 #: Arguments for a new tensor's device and dtype, which the example tensor defines anyway.
-_ABOUT = {
+_TENSOR_OPTIONS = {
     "dtype",
     "layout",
     "device",
@@ -263,7 +269,7 @@ def record(
     function: Callable[..., dict[str, Tensor]],
     inputs: dict[str, Tensor],
     weights: dict[str, Tensor],
-) -> tuple[Recording, list[tuple[str, str, str, tuple[int, ...]]]]:
+) -> tuple[Recording, list[GraphOutput]]:
     """Record the operations of a function on its inputs.
 
     Args:
@@ -276,10 +282,10 @@ def record(
     """
     with Recording(inputs, weights) as recording:
         results = function(**inputs)
-    outputs = [
-        (name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape))
-        for name, tensor in results.items()
-    ]
+    outputs = []
+    for name, tensor in results.items():
+        value = recording.name(tensor)
+        outputs.append(GraphOutput(name, value, dtype_of(tensor), tuple(tensor.shape)))
     return recording, outputs
 
 

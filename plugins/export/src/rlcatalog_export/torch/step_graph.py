@@ -104,7 +104,7 @@ class StepGraph:
         self._views_in = self._inputs_of("views")
         #: Buffer for the random numbers of a step, and their number.
         self._noise = self._inputs.get("noise", _NOTHING).reshape(-1)
-        self._count = self._noise.size
+        self._noise_count = self._noise.size
         #: Number of steps so far.
         self.steps = 0
         weight_count = sum(tensor.numel() for tensor in self._recording.used.values())
@@ -130,7 +130,7 @@ class StepGraph:
             array = array_of(tensor)
             arrays[name] = array.T if name.endswith(TURNED) else array
         if self._weights and not self.fixed:
-            # The session reads this memory.
+            # The session reads the weights from this memory.
             for name, array in arrays.items():
                 self._weights[name][...] = array
             return True
@@ -146,16 +146,14 @@ class StepGraph:
         else:
             model = self._recording.graph.model(self._outputs)
             inputs = {**self._inputs, **self._weights}
-        forms = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
+        forms = {output.name: (output.dtype, output.shape) for output in self._outputs}
         self._bound = inputs  # the session reads their memory
         self._run, outputs = bind_graph(model, inputs, forms)
         self._raw = outputs["raw_action"]
         self._logp = outputs["logp"]
         self._dist_inputs = outputs["dist_inputs"]
         self._value = outputs.get("value")
-        self._memory: list[Array] = []
-        while f"memory_{len(self._memory)}" in outputs:
-            self._memory.append(outputs[f"memory_{len(self._memory)}"])
+        self._memory = [outputs[name] for name in outputs if name.startswith("memory_")]
 
     def run(
         self,
@@ -174,8 +172,8 @@ class StepGraph:
                 buffer[...] = part
         if mask is not None:
             self._mask[...] = mask
-        if self._count:
-            self._noise[...] = noise.take(self._count)
+        if self._noise_count:
+            self._noise[...] = noise.take(self._noise_count)
         self._run()
         value = self._value
         return (
@@ -188,7 +186,7 @@ class StepGraph:
 
     def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return PyTorch's results for the same batch and the random numbers of the last run."""
-        noise = torch.from_numpy(self._inputs["noise"]) if self._count else None
+        noise = torch.from_numpy(self._inputs["noise"]) if self._noise_count else None
         with torch.no_grad(), _StepNoise(self.rows, noise, self._widths):
             outputs = self._act(_tensors(given, self._dtype))
         memory = tuple(outputs[f"memory_{i}"].numpy() for i in range(len(self._memory)))
@@ -212,6 +210,7 @@ class StepGraph:
             return self._act(given)
 
     def _act(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Run the policy's model and distribution; return the step's results by name."""
         model: Any = self._policy.model
         model.eval()
         backend: Any = self._policy.backend
