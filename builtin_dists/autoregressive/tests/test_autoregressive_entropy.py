@@ -101,7 +101,7 @@ def test_kl_of_another_order_is_an_error(framework):
 
 def test_kl_with_independent_parts_is_an_error(framework):
     dist = distribution(build_policy(MultiDiscrete([3, 2]), framework), random_observations(rows=2))
-    independent = dist.layout.plain(dist.inputs[:, : 3 + 2], None)
+    independent = dist.layout.independent_dist(dist.inputs[:, : 3 + 2], None)
 
     with pytest.raises(ModelContractError, match="expects another AutoregressiveDistribution"):
         dist.kl(independent)

@@ -60,9 +60,9 @@ class AutoregressiveHead(ModelV2):
             self.num_outputs = width
             return
         layout = layout_of(action_dist, self.num_outputs)
-        plan = output_plan(self.model_config, width, hidden=[], num_outputs=layout.params)
+        plan = output_plan(self.model_config, width, hidden=[], num_outputs=layout.num_params)
         self.outputs = self.outputs_class(plan)
-        context_width = layout.hiddens[0]
+        context_width = layout.hidden_widths[0]
         self.to_context = self.dense_class(width, DenseSpec(context_width))
         self.conditionals = self.conditionals_class(layout)
 

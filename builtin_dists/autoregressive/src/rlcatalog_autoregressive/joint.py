@@ -67,8 +67,8 @@ class JointDistribution(ActionDistribution):
             )
         self.conditionals = _conditionals(model, type(self).__name__)
         self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
-        self._independent = inputs[:, : layout.params]
-        self._context = inputs[:, layout.params :]
+        self._independent_params = inputs[:, : layout.num_params]
+        self._context = inputs[:, layout.num_params :]
         #: The result for the last sampled or scored actions: scoring them needs no second pass.
         self._last: ConditionedParts | None = None
 
@@ -87,21 +87,22 @@ class JointDistribution(ActionDistribution):
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
         """Return the layout, built on the distribution of independent parts."""
-        ((plain, size),) = children  # the distribution that the catalog has chosen for the space
-        return {"layout": PartColumns(action, config, plain, size)}
+        # The distribution that the catalog has chosen for the space, and its number of inputs.
+        ((independent_dist, size),) = children
+        return {"layout": PartColumns(action, config, independent_dist, size)}
 
     @classmethod
     def stored(cls, options: Mapping[str, Any]) -> Any:
         """Return the distribution of independent parts with parameters from `params_given`."""
-        return options["layout"].plain
+        return options["layout"].independent_dist
 
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Any:
         """Return `inputs` with a mask applied to the parameters of the independent parts."""
         layout = options["layout"]
-        plain_class, plain_options = unbind(layout.plain)
-        params = plain_class.masked(inputs[:, : layout.params], mask, **plain_options)
-        return cls.ops.side_by_side([params, inputs[:, layout.params :]])
+        plain_class, plain_options = unbind(layout.independent_dist)
+        params = plain_class.masked(inputs[:, : layout.num_params], mask, **plain_options)
+        return cls.ops.side_by_side([params, inputs[:, layout.num_params :]])
 
     # --- for frameworks to implement --------------------------------------------------------------
 
@@ -140,6 +141,9 @@ class JointDistribution(ActionDistribution):
         return self._draw(explore=False)
 
     def _draw(self, explore: bool) -> Any:
+        """Draw part by part, each given the earlier parts; without `explore`, take the most likely
+        values.
+        """
         layout = self.layout
         ops = self.ops
         raw: dict[ActionPart, Any] = {}
@@ -147,7 +151,7 @@ class JointDistribution(ActionDistribution):
         # Without a mask function, only parameters in half precision need a correction.
         needs_masking = layout.mask is not None or ops.is_half(self.inputs)
         with self.no_gradient():
-            run = self.run_class(self.conditionals, self._independent, self._context)
+            run = self.run_class(self.conditionals, self._independent_params, self._context)
             for part in layout.parts:
                 params_of_part = run.params(part)
                 if needs_masking:
@@ -163,7 +167,7 @@ class JointDistribution(ActionDistribution):
                     run.add(part, value)  # so that later parts depend on it
             all_params = ops.side_by_side([params[part] for part in layout.in_space])
             actions = ops.columns([raw[part] for part in layout.in_space])
-            dist = layout.plain(all_params, self.model)
+            dist = layout.independent_dist(all_params, self.model)
             # A user's distribution of the whole action has no parts to split into.
             if hasattr(dist, "split"):
                 actions = dist.split(actions)
@@ -236,19 +240,21 @@ class JointDistribution(ActionDistribution):
         last = self._last
         needs_gradient = self.differentiable()
         if last is not None and actions is last.actions:
+            # A result without gradients does not serve a caller who may need them.
             if last.has_gradient or not needs_gradient:
                 return last.dist
-        params = self._params(self._independent, self._context, self._flat(actions))
-        dist = self.layout.plain(params, self.model)
+        flat = self._flat_actions(actions)
+        params = self._conditional_params(self._independent_params, self._context, flat)
+        dist = self.layout.independent_dist(params, self.model)
         self._last = ConditionedParts(actions, dist, has_gradient=needs_gradient)
         return dist
 
-    def _flat(self, actions: Any) -> Any:
+    def _flat_actions(self, actions: Any) -> Any:
         """Return flat raw actions `[B, width]`."""
         ops = self.ops
-        width = self.layout.raw
+        width = self.layout.raw_width
         if not ops.is_array(actions):
-            independent = self.layout.plain(self._independent, self.model)
+            independent = self.layout.independent_dist(self._independent_params, self.model)
             # A user's distribution of the whole action need not have `join`.
             if hasattr(independent, "join"):
                 actions = independent.join(actions)
@@ -256,14 +262,14 @@ class JointDistribution(ActionDistribution):
                 parts = parts_of(actions) or []
                 actions = ops.columns([ops.tensor(part) for part in parts])
         flat = ops.in_rows(actions, self.inputs, width)
-        if flat is None:
+        if flat is None:  # there are too many values, or too few
             raise ModelContractError(
                 "AutoregressiveDistribution: expected actions of shape"
                 f" {(self.inputs.shape[0], width)}, found {tuple(actions.shape)}."
             )
         return flat
 
-    def _params(self, independent: Tensor, context: Tensor, flat: Tensor) -> Any:
+    def _conditional_params(self, independent: Tensor, context: Tensor, flat: Tensor) -> Any:
         """Return the parameters `[B, params]` of all parts, each given the earlier parts of flat
         raw actions.
         """
@@ -273,13 +279,13 @@ class JointDistribution(ActionDistribution):
                 # The sum may exceed the range of half precision.
                 params = self.ops.finite(params)
             return params
-        raw = self._values(flat)
+        raw = self._split_by_part(flat)
         params_of_parts = []
         for part in self.layout.in_space:
             params_of_parts.append(self._masked_params(part, params[:, part.params], raw))
         return self.ops.side_by_side(params_of_parts)
 
-    def _values(self, flat: Tensor) -> dict[ActionPart, Any]:
+    def _split_by_part(self, flat: Tensor) -> dict[ActionPart, Any]:
         """Split raw actions into parts, in the same form as the parts' samples."""
         values = {}
         for part in self.layout.parts:
@@ -291,7 +297,7 @@ class JointDistribution(ActionDistribution):
             values[part] = value
         return values
 
-    def _by_part(self, params: Tensor) -> dict[ActionPart, Any]:
+    def _dists_by_part(self, params: Tensor) -> dict[ActionPart, Any]:
         """Return each part's distribution, from the parameters of all parts."""
         return {part: part.dist(params[:, part.params], self.model) for part in self.layout.parts}
 
@@ -308,7 +314,7 @@ class JointDistribution(ActionDistribution):
         if self.entropy_kind != "exact":
             raise NoClosedFormError(self._no_sum("entropy", "entropy_estimate()"))
         params, probabilities = self._over_prefixes()
-        entropies = self.layout.plain(params, self.model).entropy()
+        entropies = self.layout.independent_dist(params, self.model).entropy()
         return weighted(probabilities, entropies, self.ops)
 
     def kl(self, other: Any) -> Any:
@@ -332,8 +338,8 @@ class JointDistribution(ActionDistribution):
             raise NoClosedFormError(self._no_sum("kl", estimate))
         params, probabilities = self._over_prefixes()
         params_of_other, _ = other._over_prefixes()
-        dist = self.layout.plain(params, self.model)
-        other_dist = self.layout.plain(params_of_other, other.model)
+        dist = self.layout.independent_dist(params, self.model)
+        other_dist = self.layout.independent_dist(params_of_other, other.model)
         return weighted(probabilities, dist.kl(other_dist), self.ops)
 
     def _no_sum(self, what: str, way: str) -> str:
@@ -353,11 +359,11 @@ class JointDistribution(ActionDistribution):
         num_prefixes = len(layout.prefixes)
         # A row for each pair of a row of inputs and a combination.
         flat = ops.all_rows(ops.tensor(layout.prefixes, self.inputs), self.inputs)
-        independent = ops.each_row(self._independent, num_prefixes)
+        independent = ops.each_row(self._independent_params, num_prefixes)
         context = ops.each_row(self._context, num_prefixes)
-        params = self._params(independent, context, flat)
-        dists = self._by_part(params)
-        values = self._values(flat)
+        params = self._conditional_params(independent, context, flat)
+        dists = self._dists_by_part(params)
+        values = self._split_by_part(flat)
         logp = ops.total([dists[part].logp(values[part]) for part in layout.parts[:-1]])
         return params, ops.exp(ops.rows(logp, (num_prefixes,)))
 
@@ -375,12 +381,12 @@ class JointDistribution(ActionDistribution):
         # `sampled_action_logp`.
         last = self._last
         last_sample = self.last_sample
-        sample = ops.without_gradient(self._flat(self.sample()))
+        sample = ops.without_gradient(self._flat_actions(self.sample()))
         self._last = last
         self.last_sample = last_sample
-        params = self._params(self._independent, self._context, sample)
-        dists = self._by_part(params)
-        values = self._values(sample)
+        params = self._conditional_params(self._independent_params, self._context, sample)
+        dists = self._dists_by_part(params)
+        values = self._split_by_part(sample)
         entropies = []
         for part in layout.parts:
             # A part's sample is in the form that its `logp` accepts: nothing to convert.

@@ -129,17 +129,17 @@ class PartColumns:
     Args:
         action: The action space.
         config: The model config.
-        plain: Factory for the underlying distribution of independent parts.
-        size: Number of inputs that `plain` takes.
+        independent_dist: Factory for the underlying distribution of independent parts.
+        size: Number of inputs that `independent_dist` takes.
 
     Attributes:
         action: The action space.
-        plain: See above.
+        independent_dist: See above.
         parts: The parts, in sampling order.
         in_space: The parts in the space's order.
-        params: Total number of parameters of all parts.
-        raw: Number of raw values.
-        hiddens: Widths of the hidden layers.
+        num_params: Total number of parameters of all parts.
+        raw_width: Number of raw values.
+        hidden_widths: Widths of the hidden layers.
         activation: Activation of the hidden layers.
         mask: The user's mask function, or None.
         columns: The inputs of the conditionals; like parameters and raw values, they are in the
@@ -154,22 +154,26 @@ class PartColumns:
     """
 
     def __init__(
-        self, action: SpaceInfo, config: Mapping[str, Any], plain: Callable[..., Any], size: int
+        self,
+        action: SpaceInfo,
+        config: Mapping[str, Any],
+        independent_dist: Callable[..., Any],
+        size: int,
     ) -> None:
         settings = read_config(config, AutoregressiveConfig)
         self.action = action
-        self.plain = plain
-        self.params = size
-        self.hiddens = hidden_widths(action, config)
+        self.independent_dist = independent_dist
+        self.num_params = size
+        self.hidden_widths = hidden_widths(action, config)
         self.activation = settings.autoregressive_activation
         self.mask = settings.autoregressive_mask
-        factors = _split(action, plain, size)
+        factors = _split(action, independent_dist, size)
         # Part → position in the sampling order, the inverse of the order's list of parts.
         order = sampling_order(
             settings.autoregressive_order, [factor.info.path for factor in factors]
         )
         ranks = np.argsort(order).tolist()
-        units_of_layers = [_divide(width, len(factors)) for width in self.hiddens]
+        units_of_layers = [_divide(width, len(factors)) for width in self.hidden_widths]
         action_bounds = read_config(config, KernelConfig).action_bounds
         self.columns: list[Column] = []
         self.in_space: list[ActionPart] = []
@@ -201,7 +205,7 @@ class PartColumns:
             self.in_space.append(part)
             params_end = part.params.stop
             raw_end = part.raw.stop
-        self.raw = raw_end
+        self.raw_width = raw_end
         self.parts = sorted(self.in_space, key=lambda part: part.rank)
         self.param_widths = [factor.inputs for factor in factors]
         self.encoded_widths = [_width(part.encoded) for part in self.in_space]
@@ -214,7 +218,7 @@ class PartColumns:
         """Number of model outputs: the parameters of independent parts plus the context for the
         first hidden layer.
         """
-        return self.params + self.hiddens[0]
+        return self.num_params + self.hidden_widths[0]
 
     @cached_property
     def masks(self) -> WeightMasks:
@@ -261,19 +265,19 @@ class PartColumns:
         num_prefixes = math.prod(counts)
         if num_prefixes > limit:
             return None
-        prefixes = np.zeros((num_prefixes, self.raw), np.float32)
+        prefixes = np.zeros((num_prefixes, self.raw_width), np.float32)
         # `r_` joins the parts' slices into one index.
         raw_columns = np.r_[tuple(part.raw for part in earlier)]
         prefixes[:, raw_columns] = list(np.ndindex(*counts))
         return prefixes
 
 
-def _split(action: SpaceInfo, plain: Callable[..., Any], size: int) -> list[Factor]:
+def _split(action: SpaceInfo, independent_dist: Callable[..., Any], size: int) -> list[Factor]:
     """Return the parts that an action's distribution of independent parts consists of."""
-    cls, options = unbind(plain)
+    cls, options = unbind(independent_dist)
     # A user's class need not have `parts`; then the whole action is one part.
     if not hasattr(cls, "parts"):
-        return [Factor(action, plain, size)]
+        return [Factor(action, independent_dist, size)]
     factors = []
     for info, dist, inputs in cls.parts(action, size, options):
         factors.append(Factor(info, dist, inputs))

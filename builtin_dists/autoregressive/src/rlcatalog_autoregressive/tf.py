@@ -39,11 +39,11 @@ class Conditionals:
     def __init__(self, layout: PartColumns) -> None:
         self.layout = layout
         self.activation = activation(layout.activation) or tf.identity
-        widths = layout.hiddens
+        widths = layout.hidden_widths
         self.actions = _weight(widths[0], len(layout.columns), std=1.0, name="actions")
         self.hidden = [Dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)]
         # Small weights: a new model's parts are almost independent.
-        self.params = _weight(layout.params, widths[-1], std=0.01, name="params")
+        self.params = _weight(layout.num_params, widths[-1], std=0.01, name="params")
         # TensorFlow's kernels are [inputs, outputs], the layout's masks [outputs, inputs].
         self._first = layout.masks.first.T.copy()
         self._between = [mask.T.copy() for mask in layout.masks.between]
@@ -108,7 +108,7 @@ class Run:
         #: The first layer's inputs, to which each part's values are added.
         self.sums: Any = context
         #: Outputs of the units in each layer, a tensor for each part so far.
-        self.outputs: list[list[Any]] = [[] for _ in layout.hiddens]
+        self.outputs: list[list[Any]] = [[] for _ in layout.hidden_widths]
 
     def params(self, part: ActionPart) -> Any:
         """Return a part's parameters `[B, n]`, given the raw values added so far."""
@@ -141,7 +141,8 @@ class Run:
             rows = tf.reshape(value, [-1]) + part.encoded.start
             self.sums = self.sums + tf.gather(weights, rows)
             return
-        raw = tf.reshape(value, [-1, part.raw.stop - part.raw.start])
+        width = part.raw.stop - part.raw.start
+        raw = tf.reshape(value, [-1, width])
         columns = self.conditionals.encode(raw, part.encoded, part.raw.start)
         self.sums = self.sums + tf.matmul(columns, weights[part.encoded])
 

@@ -56,13 +56,13 @@ class Conditionals(nn.Module):
         super().__init__()
         self.layout = layout
         self.activation = activation(layout.activation) or nn.Identity()
-        widths = layout.hiddens
+        widths = layout.hidden_widths
         self.actions = _weight(widths[0], len(layout.columns), std=1.0)
         self.hidden = nn.ModuleList(
             dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)
         )
         # Small weights: a new model's parts are almost independent.
-        self.params = _weight(layout.params, widths[-1], std=0.01)
+        self.params = _weight(layout.num_params, widths[-1], std=0.01)
         # Constants, not weights: they move between devices with the model and are not saved.
         constants = {"first": layout.masks.first, "last": layout.masks.last}
         for i, mask in enumerate(layout.masks.between):
@@ -145,7 +145,9 @@ class Run:
         for layer in conditionals.hidden:
             self.layers.append((layer.weight.to(dtype), layer.bias.to(dtype)))
         #: Outputs of the units in each layer; those of later parts are not computed yet.
-        self.outputs = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
+        self.outputs = [
+            context.new_empty(context.shape[0], width) for width in layout.hidden_widths
+        ]
 
     def params(self, part: ActionPart) -> Tensor:
         """Return a part's parameters `[B, n]`, given the raw values added so far."""

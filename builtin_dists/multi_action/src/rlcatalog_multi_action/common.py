@@ -261,7 +261,7 @@ class CompositeDistribution(ActionDistribution):
         pieces = []
         for leaf, value in zip(self.layout.leaves, values, strict=True):
             piece = self.ops.in_rows(value, rows_of, leaf.width)
-            if piece is None:
+            if piece is None:  # there are too many values, or too few
                 expected = "1 raw value" if leaf.width == 1 else f"{leaf.width} raw values"
                 raise ModelContractError(
                     f"{leaf.path}: expected {expected} for"

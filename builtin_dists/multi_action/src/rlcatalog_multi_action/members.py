@@ -338,6 +338,7 @@ def _parts_of(info: SpaceInfo, dists: Sequence[Factory], sizes: Sequence[int]) -
         )
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
         if child.is_composite and _is_taken_apart(dist):
+            # Parts of an inner composite become parts of this one, so that groups span both.
             yield from _parts_of_composite(child, dist, size)
         else:
             yield _Part(child, dist, size)
