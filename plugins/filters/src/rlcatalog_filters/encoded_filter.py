@@ -122,6 +122,7 @@ class EncodedMeanStdFilter(Filter):
         return scale(flat, *self._scaling).reshape(encoded.shape)
 
     def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
+        """Return the function that filters encoded observations with tensors, for an export."""
         if not self._filters_any:
             return _as_it_is
         current = self._compute_scaling()

@@ -45,6 +45,7 @@ class ArrayPreprocessor(Preprocessor):
         return self._array_writer(start)
 
     def _number_writer(self, start: int) -> Writer:
+        """Return the function that writes a number into an encoded vector."""
         own_dtype = self._dtype
         readable = self._readable
 
@@ -59,6 +60,7 @@ class ArrayPreprocessor(Preprocessor):
         return write
 
     def _vector_writer(self, start: int) -> Writer:
+        """Return the function that writes a vector into an encoded vector."""
         length = self.size
         place = slice(start, start + length)
         own_dtype = self._dtype
@@ -76,6 +78,7 @@ class ArrayPreprocessor(Preprocessor):
         return write
 
     def _array_writer(self, start: int) -> Writer:
+        """Return the function that writes an array into an encoded vector."""
         place = slice(start, start + self.size)
         shape = self.shape
         own_dtype = self._dtype
@@ -91,6 +94,7 @@ class ArrayPreprocessor(Preprocessor):
         return write
 
     def batch_writer(self, start: int) -> Writer:
+        """Return the function that writes a batch into the columns of encoded vectors."""
         shape = self.shape
         size = self.size
         is_vector = len(shape) == 1
@@ -130,6 +134,7 @@ class ArrayPreprocessor(Preprocessor):
         return _as_float32
 
     def check(self, obs: ArrayLike) -> None:
+        """Raise an error that says what is wrong, if an observation is not in the space."""
         expected = self.info.describe()
         array = as_array(self, obs, f"{expected}: shape {self.shape}")
         # The values themselves are checked below.

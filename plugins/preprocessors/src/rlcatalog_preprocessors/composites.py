@@ -26,6 +26,7 @@ class Flattening(Preprocessor):
     structured = True
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        """Create the children's codecs; return the shape of the whole vector."""
         self.children = tuple(self.child(info) for info in self.info.children)
         #: Where each child begins in the vector.
         self._starts: list[int] = []
@@ -120,6 +121,7 @@ class DictFlatteningPreprocessor(Flattening):
         return dict(zip(self.info.keys, self._restore_children(flat, ops), strict=True))
 
     def check(self, obs: Mapping[str, Any]) -> None:
+        """Raise an error that says what is wrong, if an observation is not in the space."""
         keys = self.info.keys
         expected = f"a dict with the keys {list(keys)}"
         if not isinstance(obs, Mapping):
@@ -176,6 +178,7 @@ class OneOfPreprocessor(Preprocessor):
         return (len(self.children) + self._widest,)
 
     def writer(self, start: int) -> Writer:
+        """Return the function that writes a pair (branch, value) into an encoded vector."""
         branches = [child.writer(start + len(self.children)) for child in self.children]
 
         def write(obs: tuple[int, Any], out: Array) -> None:
@@ -208,6 +211,7 @@ class OneOfPreprocessor(Preprocessor):
         ]
 
     def bounds(self) -> tuple[Array, Array]:
+        """Return the lowest and the highest encoded values."""
         # Zero is the padding behind short branches.
         low = np.zeros(self.size, np.float32)
         high = np.zeros(self.size, np.float32)
@@ -222,6 +226,7 @@ class OneOfPreprocessor(Preprocessor):
         return low, high
 
     def check(self, obs: tuple[int, Any]) -> None:
+        """Raise an error that says what is wrong, if an observation is not in the space."""
         count = len(self.children)
         expected = f"{self.info.describe()}: a pair (branch from 0 to {count - 1}, value)"
         if not isinstance(obs, tuple) or len(obs) != 2:

@@ -62,6 +62,7 @@ class GraphPreprocessor(Preprocessor):
     structured = True
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        """Create the codecs of nodes and edges; return the shape of the flat vector."""
         space: Any = obs_space
         path = self.info.path
         self._node = self.child(SpaceInfo.read(space.node_space, f"{path}.nodes[:]"))
@@ -143,6 +144,7 @@ class GraphPreprocessor(Preprocessor):
         return leaves
 
     def bounds(self) -> tuple[Array, Array]:
+        """Return the lowest and the highest encoded values."""
         low = np.zeros(self.size, np.float32)
         high = np.ones(self.size, np.float32)
         leaf_of = self._leaf_of()
@@ -175,6 +177,7 @@ class GraphPreprocessor(Preprocessor):
         return codecs
 
     def check(self, obs: _Graph) -> None:
+        """Raise an error that says what is wrong, if an observation is not in the space."""
         # The environment's observation may be anything.
         if not all(hasattr(obs, name) for name in ("nodes", "edges", "edge_links")):
             self.refuse("a gymnasium.spaces.GraphInstance(nodes, edges, edge_links)", obs)

@@ -56,6 +56,7 @@ class OneHotPreprocessor(Preprocessor):
         return self._entries_writer(start)
 
     def _integer_writer(self, start: int) -> Writer:
+        """Return the function that writes one integer as a one-hot vector."""
         offset = start + int(self._offset[0])
         stop = start + self.size
 
@@ -76,6 +77,7 @@ class OneHotPreprocessor(Preprocessor):
         return write
 
     def _entries_writer(self, start: int) -> Writer:
+        """Return the function that writes each entry as a one-hot vector."""
         shape = self.info.shape or ()
         is_vector = len(shape) == 1
         # For each entry, the column of the 1 for each of its values.
@@ -144,6 +146,7 @@ class OneHotPreprocessor(Preprocessor):
         return write
 
     def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
+        """Return the function that computes the one-hot vectors of a batch with tensors."""
         # For each column, its entry and the value that it encodes.
         entries = np.repeat(np.arange(len(self._counts)), self._counts)
         values = np.arange(self.size) - self._offset[entries]

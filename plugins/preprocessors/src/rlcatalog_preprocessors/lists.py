@@ -45,6 +45,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
     structured = True
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        """Create the items' codec; return the shape of the vector: a length, then padded items."""
         (item,) = self.info.children
         self._item = self.child(item)
         self.children = (self._item,)
@@ -66,6 +67,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
     # attributes.
 
     def _list_writer(self, start: int) -> Writer:
+        """Return the writer for a Sequence whose observations are lists of items."""
         write_item = self._item.writer(0)
         first = start + 1
         stop = start + self.size
@@ -112,6 +114,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
         return RepeatedValues(self._item.restore(items, ops), flat[..., 0], self.max_len)
 
     def leaves(self, start: int = 0) -> list[Leaf]:
+        """Return the leaves of the vector: the length, and the block of items."""
         first = start + 1
         lengths = Leaf(f"{self.info.path}.lengths", "length", start, stop=first, shape=())
         items = Leaf(
@@ -138,6 +141,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
         return np.concatenate([length, items])
 
     def check(self, obs: Sequence[Any] | TensorTree) -> None:
+        """Raise an error that says what is wrong, if an observation is not in the space."""
         expected = f"{self.info.describe()}: at most {self.max_len} items"
         items = self._items(obs, expected)
         if len(items) > self.max_len:

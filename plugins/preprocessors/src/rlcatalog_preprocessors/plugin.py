@@ -18,6 +18,7 @@ def _spec(
     match: Callable[[Request], Match] | None = None,
     also_reads: tuple[str, ...] = (),
 ) -> PreprocessorSpec:
+    """Return the declaration of a codec for observations."""
     if config is not None:
         config = f"rlcatalog_preprocessors.config:{config}"
     return PreprocessorSpec(

@@ -43,6 +43,7 @@ class TextPreprocessor(Preprocessor):
     structured = True
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        """Read the length, the characters and the encoding; return the shape of the vector."""
         self.max_length = self._read_max_length(obs_space, options)
         # Sorted: the order of a set of characters differs between processes.
         self.characters = "".join(sorted(set(_charset(obs_space, options))))
@@ -82,6 +83,7 @@ class TextPreprocessor(Preprocessor):
     # attributes.
 
     def _onehot_writer(self, start: int) -> Writer:
+        """Return the function that writes a text as one-hot vectors and a mask."""
         max_length = self.max_length
         mask = start + max_length * self._width
         # Where the one-hot vector of each place begins.
@@ -99,6 +101,7 @@ class TextPreprocessor(Preprocessor):
         return write
 
     def _index_writer(self, start: int) -> Writer:
+        """Return the function that writes a text as numbers of characters and a mask."""
         max_length = self.max_length
         mask = start + max_length
         # From 1, because 0 is the padding.
@@ -146,6 +149,7 @@ class TextPreprocessor(Preprocessor):
         return SpaceInfo.read(space, self.info.path)
 
     def check(self, obs: str) -> None:
+        """Raise an error that says what is wrong, if an observation is not in the space."""
         if not isinstance(obs, str):
             self.refuse("a text", obs)
         if len(obs) > self.max_length:

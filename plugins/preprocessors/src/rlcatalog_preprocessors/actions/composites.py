@@ -137,6 +137,7 @@ class CompositeCodec(ActionCodec):
         return self.info.join([child.shown(raw[..., span]) for child, span in self.parts])
 
     def _join_masks(self, masks: Mask, rows: int | None) -> Array:
+        """Concatenate the children's masks into one array `[B, mask_width]`."""
         parts = self._mask_parts(masks)
         if rows is None:
             rows = _rows_of(parts)
@@ -167,6 +168,7 @@ class CompositeCodec(ActionCodec):
         return list(masks)
 
     def mask_taken(self, raw: Array) -> Array | None:
+        """Return the mask columns that raw actions use, `[B, k]`; None if a child does not know."""
         columns = []
         start = 0  # the child's first mask column
         for child, raw_columns in self.parts:
@@ -178,6 +180,9 @@ class CompositeCodec(ActionCodec):
         return np.concatenate(columns, axis=1)
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
+        """Return each column's position in an encoded mask, and the value there that means
+        forbidden.
+        """
         if shown is None or shown.kind != self.info.kind:
             return super().mask_places_in(shown, start)
         child_of = dict(zip(_names(self.info), self.children, strict=True))

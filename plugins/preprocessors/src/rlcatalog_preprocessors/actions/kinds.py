@@ -67,6 +67,7 @@ class DiscreteCodec(_EntryByEntry):
         return values.astype(self._dtype) + self._dtype.type(self.info.start)
 
     def invert(self, action: Actions) -> Array:
+        """Return raw actions `[B, 1]` for environment actions, counted from 0."""
         values = self._to_numbers(action)
         with np.errstate(invalid="ignore"):  # NaN and infinities differ from any integer below
             integers = values.astype(np.int64)
@@ -148,6 +149,9 @@ class _IntegersCodec(_EntryByEntry):
         return (self._first + distances).astype(self.low.dtype)
 
     def invert(self, action: Actions) -> Array:
+        """Return raw actions `[B, width]` for environment actions: their distances from the lowest
+        values.
+        """
         values = self._exact(action)
         expected = f"integers of {self.info.space}"
         try:
@@ -197,6 +201,7 @@ class MultiDiscreteCodec(_IntegersCodec):
         return onehots
 
     def _join_masks(self, masks: Mask, rows: int | None) -> Array:
+        """Concatenate the masks of all choices into one array."""
         arrays = [np.asarray(part) for part in _leaves(masks)]
         shapes = [array.shape for array in arrays]
         # -1 for an array without batch axis, which differs from every count.
@@ -238,6 +243,7 @@ class MultiBinaryCodec(_EntryByEntry):
         return places
 
     def _mask_rows(self, array: Array) -> Array:
+        """Turn a mask with a number for each bit into two columns for each bit."""
         if not array.ndim or array.shape[1:] != self.info.shape:
             return super()._mask_rows(array)
         bits = array.reshape(len(array), -1)
@@ -293,6 +299,7 @@ class BoxCodec(_EntryByEntry):
         return inside.astype(self._dtype, copy=False)
 
     def invert(self, action: Actions) -> Array:
+        """Return raw actions `[B, width]` for environment actions."""
         values = self._to_numbers(action)
         with np.errstate(over="ignore"):  # infinities are outside the bounds
             value = values.astype(self._dtype, copy=False)

@@ -50,6 +50,7 @@ class LoweredIntegers(LoweredActions):
     codec: Any
 
     def leaf(self, raw: Tensor) -> Any:
+        """Compute the environment's integers from raw actions, as the codec's `adapt` does."""
         ops = self.ops
         low = self.codec.low
         rounded = ops.as_type(ops.whole(raw), "int64")
@@ -69,6 +70,7 @@ class LoweredChoices(LoweredIntegers):
     """Several choices."""
 
     def inputs(self, raw: Tensor) -> Any:
+        """Compute one-hot vectors of raw actions, as the codec's `inputs` does."""
         counts = np.array(self.codec.counts, np.int64)
         # For each column of the one-hot vectors, its choice and the value that it stands for.
         choices = np.repeat(np.arange(len(counts)), counts)
@@ -94,6 +96,7 @@ class LoweredBox(LoweredActions):
     codec: Any
 
     def leaf(self, raw: Tensor) -> Any:
+        """Compute the environment's numbers from raw actions, as the codec's `adapt` does."""
         ops = self.ops
         codec = self.codec
         dtype = codec.info.dtype or "float32"
