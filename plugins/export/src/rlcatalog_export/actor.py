@@ -125,9 +125,11 @@ class Actor:
         action_info = SpaceInfo.read(action_space, "action")
         obs_info = SpaceInfo.read(observation_space)
         self.action_codec = action_codec(action_info, interface.action_bounds, interface.raw_kinds)
+        # The keys and positions that lead to the mask in an observation.
         steps: tuple[Any, ...] = ()
         if interface.mask_key is not None:
             steps = mask_steps(obs_info, interface.mask_key)
+        # An environment may also give the mask in its `info`.
         info_key = interface.config.get("action_mask_key", "action_mask")
         self.masks = ActionMasks(action_info, interface.mask_key, steps, info_key=info_key)
         self._observations = Observations(catalog, interface, obs_info, self.masks)
@@ -141,9 +143,9 @@ class Actor:
         #: Values of the input `deterministic`, created once.
         self._flags = {False: np.array(False), True: np.array(True)}
         self._output_names = [port.name for port in interface.outputs]
-        #: Places of the environment's actions among the outputs, and places of the new states with
-        #: the inputs that receive them in the next step.
+        #: Places of the environment's actions among the outputs.
         self._action_places: list[int] = []
+        #: Places of the new states, with the inputs that receive them in the next step.
         self._state_places: list[tuple[int, str]] = []
         #: Role → place, for all other outputs.
         self._output_places: dict[str, int] = {}
@@ -266,8 +268,10 @@ class Actor:
             return self.masks.of(obs)
         except ActionMaskError as error:
             observations = self._observations
-            seen = observations.seen(obs)
-            raise with_batch_hint(error, observations.preprocessor, seen) from error.__cause__
+            encoded_part = observations.without_hidden_masks(obs)
+            raise with_batch_hint(
+                error, observations.preprocessor, encoded_part
+            ) from error.__cause__
 
     def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
         """Return the file's observation inputs by name, and the number of rows.

@@ -78,15 +78,15 @@ class Observations:
         """
         if self._are_filtered:
             return self._filtered_feeds(obs)
-        obs = self.seen(obs)
+        obs = self.without_hidden_masks(obs)
         feeds = None
         if not isinstance(obs, list):
-            feeds = self._at_a_glance(obs)
+            feeds = self._feeds_at_a_glance(obs)
         if feeds is None:
-            feeds = self._closely(obs)
+            feeds = self._fully_checked_feeds(obs)
         return feeds
 
-    def seen(self, obs: Any) -> Any:
+    def without_hidden_masks(self, obs: Any) -> Any:
         """Return the entries of the observations that the codec reads: all, or all except the
         action masks.
         """
@@ -99,7 +99,7 @@ class Observations:
         self.preprocessor.set_check(self.preprocessor.check_mode)
         self._checked_rows.clear()
 
-    def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
+    def _feeds_at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
         """Return the inputs if they are arrays with the right dtypes and shapes; None if they need
         a full check.
         """
@@ -127,7 +127,7 @@ class Observations:
             return None
         return feeds, rows or 0
 
-    def _closely(self, obs: Any) -> tuple[dict[str, Array], int]:
+    def _fully_checked_feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
         """Return the inputs for a batch that the codec has encoded and thereby checked."""
         try:
             rows = len(self.preprocessor.encode_batch(obs))
@@ -164,7 +164,9 @@ class Observations:
         return all(math.isfinite(np.vdot(feeds[name], feeds[name])) for name in self._float_ports)
 
     def encoded(self, feeds: Mapping[str, Array]) -> tuple[Array, Preprocessor]:
-        """Return the inputs as encoded observations, and the codec, for error messages."""
+        """Return the inputs as encoded observations `[B, *shape]`, and the codec, for error
+        messages.
+        """
         if self._are_filtered:
             [port] = self._ports
             return feeds[port.name], self.preprocessor

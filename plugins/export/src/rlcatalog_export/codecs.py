@@ -41,15 +41,16 @@ def observation_inputs(
         codec: The codec for the observation, or for a part of it.
         steps: The keys and positions that lead to the part.
     """
+    # A subclass may change the encoding and inherit a method that describes the former one.
     children = None
-    if _is_as_new_as(codec, "side_by_side", _ENCODING):
+    if _is_not_outdated(codec, "side_by_side", _ENCODING):
         children = codec.side_by_side()
     if children is not None:
         for step, child in children:
             yield from observation_inputs(child, (*steps, step))
         return
     lowered = None
-    if _is_as_new_as(codec, "lowered", _ENCODING):
+    if _is_not_outdated(codec, "lowered", _ENCODING):
         lowered = codec.lowered()
     yield ObservationInput(codec, steps, lowered)
 
@@ -88,7 +89,7 @@ def encode_inputs(
 _ENCODING = ("transform", "transform_batch", "encode_batch", "writer", "batch_writer")
 
 
-def _is_as_new_as(codec: Preprocessor | ActionCodec, method: str, others: Sequence[str]) -> bool:
+def _is_not_outdated(codec: Preprocessor | ActionCodec, method: str, others: Sequence[str]) -> bool:
     """Return whether every subclass that overrides one of `others` also overrides the method.
 
     Otherwise a subclass changed what the codec does, and an inherited tensor form is outdated.
@@ -117,6 +118,6 @@ def _has_tensor_form(codec: ActionCodec) -> bool:
     """Return whether a codec and its parts have a tensor form that is as new as their code."""
     if codec.lowered is None:
         return False
-    if not _is_as_new_as(codec, "lowered", ("adapt", "inputs", "shown")):
+    if not _is_not_outdated(codec, "lowered", ("adapt", "inputs", "shown")):
         return False
     return all(_has_tensor_form(child) for child in codec.children)

@@ -61,6 +61,7 @@ def _runner_of(part: Part, temporary: Path, target: Path) -> Runner:
     try:
         runner: Runner = part.load("runner")(temporary)
     except SavedPolicyError as error:
+        # The message names the temporary file, which the user does not know.
         why = str(error).removeprefix(f"{temporary} cannot be read: ")
         raise NotServedError(
             f"export: {target} was not written, because the library that runs {part.name!r}"

@@ -162,6 +162,7 @@ class PolicyFunction:
         if views.reads_rewards:
             # The first step of an episode has no past reward.
             reward = given["prev_reward"] * ops.as_type(t > 0, "float32")
+            # The newest reward is appended, and the oldest one is dropped.
             windows["rewards"] = ops.concat([windows["rewards"][:, 1:], reward[:, None]], axis=1)
         return History(windows, t)
 
@@ -274,20 +275,21 @@ class PolicyFunction:
                 encoded=is_encoded,
             )
 
-    def _interface(self, outputs: Mapping[str, Any], noise: int) -> Interface:
+    def _interface(self, outputs: Mapping[str, Any], noise_width: int) -> Interface:
         """Return the interface.
 
         Args:
             outputs: For each output, in order, the dtype and the shape of one row, taken from a
                 run.
-            noise: Random numbers per row.
+            noise_width: Random numbers per row.
         """
         policy = self.policy
         resolution = policy.resolution
         inputs = list(self.inputs)
-        if noise:
-            # "deterministic" stays the last input.
-            inputs.insert(-1, Port(name="noise", role="noise", dtype="float32", shape=(noise,)))
+        if noise_width:
+            noise = Port(name="noise", role="noise", dtype="float32", shape=(noise_width,))
+            inputs.insert(-1, noise)  # "deterministic" stays the last input
+        # The file keeps which parts were chosen, and the config keys that its codecs read.
         pins: dict[str, Any] = Pins.of(resolution).as_dict()
         codec_keys: set[str] = set()
         for _, part in policy.preprocessor.parts():

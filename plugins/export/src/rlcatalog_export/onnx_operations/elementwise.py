@@ -345,7 +345,7 @@ def _record_comparison(
     b: Tensor | Number,
 ) -> Any:
     """Add a comparison and the operators that follow it, such as `Not`."""
-    dtype = recording.common(a, b)
+    dtype = recording.common_dtype(a, b)
     if dtype == "bool":
         dtype = "int32"  # ONNX does not order booleans
     comparison = value_of(recording, a, dtype).to(

@@ -47,11 +47,12 @@ class Recording(OperationMode):
         self.graph = Graph()
         self.used: dict[str, Tensor] = {}
         self.convolves = False
+        #: The name in the graph of each known tensor, by the tensor's `id`.
         self._names: dict[int, str] = {}
         #: References that prevent new tensors from reusing the identity of old ones.
         self._kept: list[Any] = []
         self._weights = {id(tensor): (name, tensor) for name, tensor in weights.items()}
-        #: Known tensors by their storage.
+        #: Known tensors by the address of their storage.
         self._storages: dict[int, list[Tensor]] = {}
         #: Tensors that were overwritten through another tensor.
         self._stale: set[int] = set()
@@ -113,7 +114,7 @@ class Recording(OperationMode):
             return name
         return self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
 
-    def common(self, *values: Any) -> str:
+    def common_dtype(self, *values: Any) -> str:
         """Return the dtype in which PyTorch compares values."""
         return str(torch.result_type(*values)).removeprefix("torch.")
 

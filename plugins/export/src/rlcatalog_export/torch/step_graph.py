@@ -164,6 +164,7 @@ class StepGraph:
         noise: NoiseBlocks,
     ) -> tuple[Any, ...]:
         """Run the graph and return the result of a backend's `act`."""
+        # The graph reads its inputs from these buffers, and overwrites its outputs in each run.
         self._obs[...] = obs
         for buffer, part in zip(self._memory_in, memory, strict=True):
             buffer[...] = part
