@@ -59,8 +59,8 @@ class MeanStdFilter:
         self.demean = demean
         self.destd = destd
         self.clip = clip
-        self.running_stats: Any = _statistics(shape)
-        self.buffer: Any = _statistics(shape)
+        self.running_stats: Any = _empty_statistics(shape)
+        self.buffer: Any = _empty_statistics(shape)
 
     def __call__(self, x: Values, update: bool = True) -> Any:
         """Filter a single observation, or a batch of observations with an additional leading axis.
@@ -80,7 +80,7 @@ class MeanStdFilter:
         """
         if update:
             self.observe(x)
-        return _map(self._scale, self.running_stats, x)
+        return _map_leaves(self._scale, self.running_stats, x)
 
     def observe(self, x: Values) -> None:
         """Update the statistics with an observation or a batch, without filtering it.
@@ -97,7 +97,7 @@ class MeanStdFilter:
         def collect(stat: RunningStat, value: Values, path: str) -> None:
             new_moments.append(_moments(stat, value, path))
 
-        _map(collect, self.running_stats, x)
+        _map_leaves(collect, self.running_stats, x)
         stats = _leaves(self.running_stats)
         buffers = _leaves(self.buffer)
         # Merge all before storing any, because an error must not leave half of them changed.
@@ -119,7 +119,7 @@ class MeanStdFilter:
 
     def reset_buffer(self) -> None:
         """Clear the buffer, for example after its content has been sent."""
-        self.buffer = _statistics(self.shape)
+        self.buffer = _empty_statistics(self.shape)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
         """Add another filter's buffer to the statistics.
@@ -183,7 +183,7 @@ class MeanStdFilter:
 
     def _scale(self, stat: RunningStat, value: Values, path: str) -> Array:
         """Filter the value of one leaf."""
-        batch = _batch(stat, value, path)
+        batch = _as_batch(stat, value, path)
         offset, factor = scaling(stat, self.demean, self.destd)
         low = None if self.clip is None else -self.clip
         result = scale(batch.array, offset, factor, low, self.clip)
@@ -270,7 +270,7 @@ def scale(
 # --- structures -----------------------------------------------------------------------------------
 
 
-def _statistics(shape: Shapes) -> Statistics:
+def _empty_statistics(shape: Shapes) -> Statistics:
     """Create empty statistics for a shape or a structure of shapes.
 
     Raises:
@@ -279,7 +279,7 @@ def _statistics(shape: Shapes) -> Statistics:
     if shape is None:
         return None
     if isinstance(shape, Mapping):
-        return {key: _statistics(part) for key, part in shape.items()}
+        return {key: _empty_statistics(part) for key, part in shape.items()}
     parts: Any = shape
     # RLlib writes the shape of a leaf as an array of numbers; an empty array has floats.
     if isinstance(shape, np.ndarray) and shape.ndim == 1 and shape.dtype.kind in "iuf":
@@ -289,13 +289,13 @@ def _statistics(shape: Shapes) -> Statistics:
         if all(are_integers):
             return RunningStat(parts)
         if not any(are_integers):
-            return tuple(map(_statistics, parts))
+            return tuple(map(_empty_statistics, parts))
     raise ConfigError(
         f"shape must be a tuple of integers, None, or a dict or tuple of shapes; found {parts!r}."
     )
 
 
-def _map(
+def _map_leaves(
     function: Callable[[RunningStat, Values, str], Any],
     stats: Statistics,
     value: Values,
@@ -314,11 +314,14 @@ def _map(
     if isinstance(stats, dict):
         entries = _entries(stats, value, path)
         return {
-            key: _map(function, part, entries[key], f"{path}[{key!r}]")
+            key: _map_leaves(function, part, entries[key], f"{path}[{key!r}]")
             for key, part in stats.items()
         }
     items = _items(stats, value, path)
-    return tuple(_map(function, part, items[i], f"{path}[{i}]") for i, part in enumerate(stats))
+    parts = []
+    for i, part in enumerate(stats):
+        parts.append(_map_leaves(function, part, items[i], f"{path}[{i}]"))
+    return tuple(parts)
 
 
 def _entries(stats: dict[str, Statistics], value: Values, path: str) -> Mapping[str, Any]:
@@ -386,7 +389,7 @@ class _Batch(NamedTuple):
     is_single: bool
 
 
-def _batch(stat: RunningStat, value: Values, path: str) -> _Batch:
+def _as_batch(stat: RunningStat, value: Values, path: str) -> _Batch:
     """Return the value of one leaf as a batch.
 
     Raises:
@@ -414,7 +417,7 @@ def _moments(stat: RunningStat, value: Values, path: str) -> Moments:
     Raises:
         ObservationError: They are not numeric or not finite, or have the wrong shape.
     """
-    batch = _batch(stat, value, path)
+    batch = _as_batch(stat, value, path)
     try:
         return Moments.of(batch.array)
     except ObservationError as error:
