@@ -31,7 +31,7 @@ class _Shares(TorchDistribution, SharesBase):
     # The result of `expected_log`, computed on first use.
     _expected_log: Tensor | None = None
 
-    def _set(self, concentration: Tensor, excess: Tensor) -> None:
+    def _set_concentration(self, concentration: Tensor, excess: Tensor) -> None:
         """Set the concentrations, and what all calls need of them; `excess` is
         `concentration - 1`.
         """
@@ -65,7 +65,7 @@ class Beta(BetaBase, _Shares):
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
         # Both concentrations of a value are above 1, so that its density has at most one peak.
         excess = softplus(clipped).reshape(-1, 2, size)
-        self._set(concentration=excess + 1, excess=excess)
+        self._set_concentration(concentration=excess + 1, excess=excess)
         # Hashable, because the interval between two bounds is computed once and cached.
         self.bounds = tensor_interval(
             hashable_bound(low), hashable_bound(high), size, parameters.dtype, parameters.device
@@ -130,7 +130,7 @@ class Dirichlet(DirichletBase, _Shares):
         lowest, highest = DIRICHLET_INPUTS
         concentration = parameters.clamp(lowest, highest).exp() + LEAST_CONCENTRATION
         concentration = concentration.reshape(-1, size // components, components)
-        self._set(concentration, excess=concentration - 1)
+        self._set_concentration(concentration, excess=concentration - 1)
 
     def rsample(self) -> Tensor:
         """Draw `[B, rows * n]`, with gradients."""

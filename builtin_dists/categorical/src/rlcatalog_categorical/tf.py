@@ -351,6 +351,7 @@ class GumbelSoftmax(common.GumbelSoftmaxBase):
         vectors = values
         rank = values.shape.rank
         has_one_value_per_row = rank == 1 or (rank == 2 and values.shape[1] == 1)
+        # For n = 1, a column of values is a column of one-hot vectors.
         if has_one_value_per_row and n > 1:
             vectors = tf.one_hot(tf.reshape(tf.cast(values, tf.int64), [-1]), n)
         if not vectors.shape.is_compatible_with(shape):

@@ -312,7 +312,7 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
 
     def sample(self) -> Tensor:
         """Sample int64 `[B, n]`."""
-        p_1, _ = self._probs()  # of 1 and of 0
+        p_1, _ = self._probs()  # the second is the probability of 0
         if p_1.requires_grad:
             p_1 = p_1.detach()
         # A uniform number in [0, 1) is never below p = 0, and always below p = 1. Half precision
@@ -469,8 +469,8 @@ class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
             - count * terms.logsumexp(dim=-1)
         )
         log_prob_of_face = torch.where(is_inside, log_probs, -torch.inf).logsumexp(dim=-1)
-        lowest = torch.finfo(self.inputs.dtype).min
-        return (density + log_prob_of_face).clamp(lowest, -lowest).to(self.inputs.dtype)
+        largest = torch.finfo(self.inputs.dtype).max
+        return (density + log_prob_of_face).clamp(-largest, largest).to(self.inputs.dtype)
 
     def _vectors(self, actions: Tensor | Array) -> Tensor:
         """Return actions in any form as exact or relaxed one-hot vectors `[B, n]`.

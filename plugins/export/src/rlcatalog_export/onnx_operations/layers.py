@@ -130,7 +130,7 @@ def _record_group_norm(
     groups: int,
     eps: float,
 ) -> list[str]:
-    """Add a group normalisation; the arguments are PyTorch's."""
+    """Add a group normalisation with PyTorch's arguments."""
     # ONNX normalises each channel, so that each group becomes one.
     grouped = recording.reshaped(recording.name(a), shape_of(a), (rows, groups, -1))
     ones = _name_or_fill(recording, tensor=None, number=1, shape=(groups,), like=a)
