@@ -246,6 +246,7 @@ def _check_command(registry: Registry, name: str) -> None:
     Raises:
         CatalogError: There is no such command, or its plugin cannot be used.
     """
+    # Each name once: this package declares its own commands as a plugin, too.
     names = list(dict.fromkeys([*OWN_COMMANDS, *registry.names(["command"])]))
     if name in names:
         return

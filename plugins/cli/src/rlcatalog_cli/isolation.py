@@ -36,7 +36,8 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
         for_good: Keep the redirection after the command, because plugins' threads may print until
             the process ends.
     """
-    if _ANSWERS.get() is not None:
+    is_redirected_already = _ANSWERS.get() is not None
+    if is_redirected_already:
         yield
         return
     stdout = sys.stdout
@@ -54,7 +55,7 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
                 "w",
                 encoding=stdout.encoding,
                 errors=stdout.errors,
-                closefd=False,
+                closefd=False,  # the descriptor is closed below
             )
     token = _ANSWERS.set(answers)
     try:
@@ -97,6 +98,7 @@ def catalog_of_survivors() -> Catalog:
     names_of_user = os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",")
     disabled = [name for name in names_of_user if name.strip()]
     disabled += list(deaths)
+    # Plugins with these distributions are listed, but not loaded.
     environ = {**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join(disabled)}
     catalog = Catalog(environ=environ)
     for record in catalog.plugins:

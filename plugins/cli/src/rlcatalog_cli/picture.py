@@ -76,12 +76,14 @@ class _Box:
         self.beside = []
         for name, why in section.others:
             self.beside += _wrap(f"{name}: {why}", _IN_OTHERS)
-        self.height = 30 + _LINE * len(self.lines)
+        height_of_title = 30
+        self.height = height_of_title + _LINE * len(self.lines)
         self.height_of_row = max(self.height, _SMALL_LINE * len(self.beside) + 6)
 
 
 def pipeline_svg(explanation: Mapping[str, Any]) -> str:
     """Return an SVG picture of an explanation, which is given as plain data."""
+    # The notes below the boxes include the config keys that each part reads.
     title, sections, named_notes = outline(explanation, keys=True)
     boxes = [_Box(section) for section in sections]
     notes = []
@@ -93,10 +95,10 @@ def pipeline_svg(explanation: Mapping[str, Any]) -> str:
         colours[owner] = owner_colours
 
     width = 2 * _MARGIN + _BOX_WIDTH + _GAP + _OTHERS_WIDTH
-    height_of_title = 2 * _LINE  # with an empty line
+    height_of_title = _LINE
     height_of_boxes = sum(box.height_of_row + _ARROW_HEIGHT for box in boxes)
     height_of_notes = _SMALL_LINE * len(notes)
-    height_of_owners = _LINE * len(owners)
+    height_of_owners = _LINE * (len(owners) + 1)  # with an empty line at the end
     height = 2 * _MARGIN + height_of_title + height_of_boxes + height_of_notes + height_of_owners
     picture = drawsvg.Drawing(width, height, font_family=_FONT)
     picture.append(drawsvg.Rectangle(0, 0, width, height, fill=_WHITE, rx=8))

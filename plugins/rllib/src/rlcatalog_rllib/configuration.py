@@ -215,10 +215,10 @@ def _read_env(request: _Request, model: Mapping[str, Any]) -> _EnvFacts:
     finally:
         close_env(env)
     return _EnvFacts(
-        observation_space,
-        action_space,
-        module_observation_space,
-        image_layout,
+        observation_space=observation_space,
+        action_space=action_space,
+        module_observation_space=module_observation_space,
+        image_layout=image_layout,
         has_wrappers=wrapped_env is not env,
     )
 

@@ -134,6 +134,7 @@ def _in_layout_of_env(policy: Policy, model: BaseAlgorithm) -> Policy:
             f" {type(policy.model).__name__} was trained on {policy.observation_space}. Set"
             " image_layout='chw' in model_config before training."
         )
+    # "chw" stands for channels, height, width: an image's channels come first.
     config = {**policy.resolution.config.given, "image_layout": "chw"}
     converted = rlcatalog.build(
         model.observation_space, policy.action_space, config, "torch", catalog=policy.catalog

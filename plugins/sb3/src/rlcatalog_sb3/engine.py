@@ -116,7 +116,7 @@ class SB3Engine(Engine):
             self.algorithm.learn(remaining_steps, callback, reset_num_timesteps=is_new_run)
         except Stopped:
             pass  # the run has reached its target, and is saved below
-        except BaseException:
+        except BaseException:  # also a signal that ends the run
             callback.save_early()
             raise
         callback.save()

@@ -162,7 +162,8 @@ def _translate_net_arch(argument: _Argument) -> dict[str, Any]:
         " the layers after them.",
     )
     widths = _shared_widths(argument)
-    if not isinstance(widths, list | tuple) or not all(_is_width(width) for width in widths):
+    is_sequence = isinstance(widths, list | tuple)
+    if not is_sequence or not all(_is_width(width) for width in widths):
         raise ConfigError(
             f"policy_kwargs: {argument.text}: expected widths, as in [64, 64] or dict(pi=[64, 64],"
             " vf=[64, 64])."
