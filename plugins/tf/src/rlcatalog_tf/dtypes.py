@@ -17,13 +17,13 @@ from rlcatalog.frameworks import Tensor
 
 #: Half-precision dtypes.
 HALF = (tf.float16, tf.bfloat16)
-_SERVED = (*HALF, tf.float32, tf.float64)
+_WEIGHT_DTYPES = (*HALF, tf.float32, tf.float64)
 
 
 def dtype_of(model: Any) -> Any:
     """Return the dtype of a model's first floating-point variable; float32 if there is none yet."""
     for variable in model.variables():
-        if variable.dtype in _SERVED:
+        if variable.dtype in _WEIGHT_DTYPES:
             return variable.dtype
     return tf.float32
 
