@@ -10,7 +10,6 @@ from typing import Any
 
 from rlcatalog import ActionDistSpec, Catalog, ExporterSpec, Match, SpaceInfo
 from rlcatalog.config import keys_of
-from rlcatalog.declaration import Declaration
 from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import PluginRecord, find_plugins, may_claim
@@ -251,7 +250,7 @@ def answers(part: Part, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
             # If a part does not match, and no config names it, the kernel asks it nothing else.
             if not matches:
                 break
-            arguments = _arguments_of(name, part.declaration, request)
+            arguments = _arguments_of(name, part, request)
             if arguments is None:
                 continue
             function = vars(part.declaration)[name]
@@ -264,10 +263,11 @@ def answers(part: Part, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
             yield name, request, answer
 
 
-def _arguments_of(name: str, declaration: Declaration, request: Request) -> tuple[Any, ...] | None:
+def _arguments_of(name: str, part: Part, request: Request) -> tuple[Any, ...] | None:
     """Return the arguments with which the kernel calls a declaration's function for a request;
     None if it does not call the function, because the request has no action space.
     """
+    declaration = part.declaration
     if name not in ("size", "initial_std"):
         return (request,)
     if request.action is None:
