@@ -13,7 +13,7 @@ from pathlib import Path
 
 from generated import ROOT, fill, write
 
-from rlcatalog_compat.names import Module, known, modules, reasons
+from rlcatalog_compat.names import Module, modules, reasons, supported_paths
 
 PAGE = ROOT / "docs/porting.md"
 STUBS = ROOT / "plugins/compat/src/rlcatalog_compat"
@@ -60,7 +60,7 @@ def page(text: str) -> str:
 def stub(path: str) -> str:
     """Return the stub of a module of the mirror."""
     below = sorted(
-        other.rpartition(".")[2] for other in known() if other.rpartition(".")[0] == path
+        other.rpartition(".")[2] for other in supported_paths() if other.rpartition(".")[0] == path
     )
     imports: dict[str, list[str]] = defaultdict(list)
     for name, target in modules()[path].names.items() if path in modules() else ():
@@ -83,7 +83,8 @@ def stub(path: str) -> str:
 def files() -> dict[Path, str]:
     """Return the contents of all generated files."""
     found = {
-        STUBS / path.replace(".", "/") / "__init__.pyi": stub(path) for path in sorted(known())
+        STUBS / path.replace(".", "/") / "__init__.pyi": stub(path)
+        for path in sorted(supported_paths())
     }
     return {PAGE: page(PAGE.read_text(encoding="utf-8")), **found}
 

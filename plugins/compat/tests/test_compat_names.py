@@ -13,7 +13,7 @@ import warm
 import rlcatalog_compat
 from rlcatalog import errors
 from rlcatalog_compat import mirror
-from rlcatalog_compat.names import known, modules, reasons
+from rlcatalog_compat.names import modules, reasons, supported_paths
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = [
@@ -75,7 +75,7 @@ def test_reasons_are_for_modules_without_refused_names():
 
 
 def test_finder_knows_every_package_of_the_table():
-    packages = {path.partition(".")[0] for path in (*known(), *reasons())}
+    packages = {path.partition(".")[0] for path in (*supported_paths(), *reasons())}
 
     assert set(mirror.ROOTS) == packages
 

@@ -31,7 +31,8 @@ Environment = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any
 #: Names registered with `register_env` → functions that create the environments.
 _ENVS: dict[str, Callable[..., Any]] = {}
 
-#: rlcatalog_ppo's default for `num_envs`, which a rollout's length must be computed from.
+#: Number of environments if neither the config nor the environment says it: rlcatalog_ppo's
+#: default.
 _DEFAULT_NUM_ENVS = 8
 
 #: RLlib keys that have no effect, and unsupported keys.
@@ -110,7 +111,7 @@ def _keys_of(config: Mapping[str, Any] | _ConfigBuilder | None) -> Mapping[str, 
     if hasattr(config, "to_dict"):
         keys: Mapping[str, Any] = config.to_dict()
         return keys
-    return config or {}
+    return config
 
 
 class Algorithm:

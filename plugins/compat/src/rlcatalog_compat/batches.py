@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import Array, Tensor
 from rlcatalog_compat.helpers import DEFAULT_POLICY_ID
-from rlcatalog_compat.sequences import padded
+from rlcatalog_compat.sequences import pad
 from rlcatalog_compat.spaces import leaves, map_leaves
 
 if TYPE_CHECKING:
@@ -246,8 +246,10 @@ class SampleBatch(dict[str, Any]):
         if len(overlapping):
             sequences = slice(int(overlapping[0]), int(overlapping[-1]) + 1)
         columns = {}
-        for name in self.keys() - set(self._row_column_names()):
-            columns[name] = _map(itemgetter(sequences), super().__getitem__(name))
+        row_columns = self._row_column_names()
+        for name in self.keys():
+            if name not in row_columns:
+                columns[name] = _map(itemgetter(sequences), super().__getitem__(name))
         # Padding follows a sequence's rows, so the rows before the cut remain.
         lengths = np.asarray([int(length) for length in super().__getitem__(self.SEQ_LENS)])
         new_lengths = np.minimum(starts + lengths, end) - np.maximum(starts, start)
@@ -357,7 +359,7 @@ class SampleBatch(dict[str, Any]):
                 f"right_zero_pad: expected seq_lens of up to {max_seq_len}, found {lengths}."
             )
         for name, column in self._row_columns():
-            self[name] = _map(lambda leaf: padded(leaf, lengths, max_seq_len), column)
+            self[name] = _map(lambda leaf: pad(leaf, lengths, max_seq_len), column)
         self.zero_padded = True
         self.max_seq_len = max_seq_len
         return self
@@ -443,8 +445,8 @@ class SampleBatch(dict[str, Any]):
 
 
 def _start_of_sequence(sizes: Array, row: int) -> int:
-    """Return the first row of the sequence that a row belongs to; the end of the batch counts as a
-    sequence.
+    """Return the first row of the sequence that a row belongs to; after the last sequence, the end
+    of the batch.
 
     Args:
         sizes: Number of rows of each sequence.

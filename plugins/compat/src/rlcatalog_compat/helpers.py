@@ -226,7 +226,7 @@ def _find_class(name: str, base_class: type | None) -> Any:
         # The config names this attribute of a module of RLlib or of a user.
         return getattr(module, attribute)
     except (ImportError, AttributeError):
-        known = sorted(map(str, registry))
+        registered = sorted(map(str, registry))
         raise ConfigError(
-            f"from_config: expected 'module.Class' or one of {known}, found {name!r}."
+            f"from_config: expected 'module.Class' or one of {registered}, found {name!r}."
         ) from None

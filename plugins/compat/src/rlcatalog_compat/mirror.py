@@ -14,7 +14,7 @@ from rlcatalog import default_catalog
 from rlcatalog.errors import MissingFrameworkError, NotServedError, nearest
 from rlcatalog.frameworks import require_framework
 from rlcatalog_compat.frameworks import absent
-from rlcatalog_compat.names import known, modules, reason_for
+from rlcatalog_compat.names import modules, reason_for, supported_paths
 
 PREFIX = "rlcatalog_compat."
 #: Ray packages in the table; defined here so that loading the plugin does not read the table.
@@ -40,7 +40,7 @@ class Mirror(ModuleType):
     def __dir__(self) -> list[str]:
         path = self.__name__.removeprefix(PREFIX)
         names = set()
-        for other_path in known():
+        for other_path in supported_paths():
             parent, _, name = other_path.rpartition(".")
             if parent == path:
                 names.add(name)
@@ -64,7 +64,7 @@ class _Finder(MetaPathFinder, Loader):
         parent, _, name = inside.rpartition(".")
         if parent in modules() and name in modules()[parent].names:
             return None  # a name, not a module
-        if inside not in known():
+        if inside not in supported_paths():
             # Also called for names: for `from module import name`, Python tries a module if there
             # is no attribute.
             raise NotMirroredError(missing(inside))
@@ -110,7 +110,7 @@ def lookup(module: str, name: str) -> Any:
     entry = modules().get(path)
     if entry is not None and name in entry.names:
         return resolve(entry.names[name], name)
-    if full_path in known():
+    if full_path in supported_paths():
         return importlib.import_module(PREFIX + full_path)
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -49,7 +49,7 @@ def reasons() -> dict[str, str]:
 
 
 @cache
-def known() -> frozenset[str]:
+def supported_paths() -> frozenset[str]:
     """Return the paths of the supported modules and of the packages that contain them."""
     paths = set()
     for path in modules():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Numbers = Sequence[int] | Array
 
 
-def padded(leaf: ArrayLike, lengths: Iterable[int], size: int, repeat_last: bool = False) -> Array:
+def pad(leaf: ArrayLike, lengths: Iterable[int], size: int, repeat_last: bool = False) -> Array:
     """Return concatenated sequences, each padded to `size` rows.
 
     Args:
@@ -108,7 +108,7 @@ def chop_into_sequences(
     feature_leaves = []
     for column in features:
         column_leaves = [
-            padded(leaf, lengths, size, repeat_last=repeat_last) for leaf in leaves(column)
+            pad(leaf, lengths, size, repeat_last=repeat_last) for leaf in leaves(column)
         ]
         feature_leaves.append(column_leaves)
     states = list(state_columns)

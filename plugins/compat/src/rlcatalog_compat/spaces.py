@@ -158,7 +158,7 @@ def map_leaves(
     if isinstance(struct, dict):
         values_by_key = {}
         for key in sorted(struct):
-            children = [one[key] for one in structs]
+            children = [structure[key] for structure in structs]
             values_by_key[key] = map_leaves(function, *children, kinds=kinds)
         # The result keeps the order of the structure's own keys.
         return {key: values_by_key[key] for key in struct}

@@ -36,6 +36,9 @@ _MOST_NAMES = 30
 #: Parts of a transformer's attention whose weights are stored as one matrix in RLlib.
 _PROJECTIONS = ("query", "key", "value")
 
+#: Biases of a transformer's dense layers, which RLlib's layers do not have.
+_MISSING_BIAS = re.compile(r"transformer\.units\.\d+\.mlp\.layers\.\d+\.bias")
+
 
 def load_rllib_weights(policy: ModelV2 | _PolicyWithModel, weights: Mapping[str, Any]) -> None:
     """Copy the weights of an RLlib policy with the same config into a policy.
@@ -135,6 +138,7 @@ def _unused_names(model_weights: Mapping[str, Array], rllib_weights: _RLlibWeigh
     RLlib's nets have but never use.
     """
     idle_patterns = list(NAMES["idle"]["anywhere"])
+    # An LSTM's weights are in `cell`, attention's in `transformer`.
     has_memory = any(re.search(r"(^|\.)(cell|transformer)\.", name) for name in model_weights)
     if has_memory:
         idle_patterns += NAMES["idle"]["in_memory"]
@@ -176,6 +180,8 @@ class _RLlibWeights:
         if self.is_tensorflow:
             return self._find_in_tensorflow(name)
         for prefix, end in _possible_prefixes(name):
+            if _MISSING_BIAS.fullmatch(end):
+                return np.zeros_like(model_weights[name])
             value = self._find_in_torch(prefix, end, model_weights)
             if value is not None:
                 return value
@@ -238,19 +244,16 @@ class _RLlibWeights:
         unit = re.fullmatch(r"transformer\.units\.(\d+)\.(.+)", end)
         if unit is not None:
             layers = f"{prefix}gtrxl.attention_layers."
-            return self._find_in_unit(layers, int(unit[1]), unit[2], model_weights)
+            return self._find_in_unit(layers, int(unit[1]), unit[2])
         return None
 
-    def _find_in_unit(
-        self, layers: str, index: int, end: str, model_weights: Mapping[str, Array]
-    ) -> Array | None:
+    def _find_in_unit(self, layers: str, index: int, end: str) -> Array | None:
         """Return a value of one transformer unit, which consists of two layers in RLlib, or None.
 
         Args:
             layers: Name of the list of layers in RLlib.
             index: Index of the unit.
             end: The rest of the name in rlcatalog, after the unit's index.
-            model_weights: All weights of the model.
         """
         attention = f"{layers}{2 * index}."
         mlp = f"{layers}{2 * index + 1}."
@@ -261,8 +264,6 @@ class _RLlibWeights:
             return self._take_one(f"{mlp}_layer.0.{rest}")
         if module == "mlp":
             _, layer_index, kind = rest.split(".")  # such as `layers.0.weight`
-            if kind == "bias":  # RLlib's layer has none
-                return _zeros_like_weight(f"transformer.units.{index}.{end}", model_weights)
             return self._take_one(f"{mlp}_layer.{int(layer_index) + 1}.{kind}")
         if module == "attention_gate":
             return self._find_in_gate(f"{attention}_fan_in_layer.", rest)
@@ -292,14 +293,6 @@ def _count_value_convs(model_weights: Mapping[str, Array]) -> int:
     """Return the number of convolutions in a separate value net."""
     pattern = re.compile(r"value_convs\.layers\.\d+\.weight")
     return sum(pattern.fullmatch(name) is not None for name in model_weights)
-
-
-def _zeros_like_weight(end: str, model_weights: Mapping[str, Array]) -> Array:
-    """Return zeros in the shape of the model's weight whose name ends so."""
-    for name, array in model_weights.items():
-        if name.endswith(end):
-            return np.zeros_like(array)
-    raise AssertionError(f"no weight of the model ends with {end!r}")
 
 
 def _possible_prefixes(name: str) -> Iterator[tuple[str, str]]:

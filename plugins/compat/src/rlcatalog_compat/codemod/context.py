@@ -40,9 +40,10 @@ class ClassScope:
     Attributes:
         bases: The last parts of the base classes' dotted names.
         functions: Methods that enclose the current code, outermost first.
-        keeps: Whether any call was replaced by a layer that the model keeps.
+        has_kept_layers: Whether any call was replaced by a layer that the model keeps.
         models: Names of attributes that are Keras models.
-        kept: Whether any method calls named TensorFlow 1 layers, which the model must keep.
+        must_keep_layers: Whether any method calls named TensorFlow 1 layers, which the model must
+            keep.
         calls: Number of calls to each method from other methods.
         texts: The string literals in the class, which may be layer names.
         labels: Names given to unnamed layers.
@@ -50,9 +51,9 @@ class ClassScope:
 
     bases: list[str] = field(default_factory=list)
     functions: list[cst.FunctionDef] = field(default_factory=list)
-    keeps: bool = False
+    has_kept_layers: bool = False
     models: set[str] = field(default_factory=set)
-    kept: bool = False
+    must_keep_layers: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     texts: set[str] = field(default_factory=set)
     labels: list[str] = field(default_factory=list)
@@ -92,17 +93,17 @@ class Context:
         notes: Pieces of code that could not be ported.
         classes: Classes that enclose the current code, outermost first.
         gym: Name → the path below gym that it refers to; `""` for gym itself.
-        patched: Dotted names that the file assigns to; the rules ignore them.
-        makers: Functions in the file that always return symbolic tensors.
-        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which the rules must
-            then leave unchanged.
-        hidden: Parameters of the enclosing functions; they shadow modules of the same name.
+        reassigned: Dotted names that the file assigns to; the rules ignore them.
+        tensor_functions: Functions in the file that always return symbolic tensors.
+        defines_shape: Whether a class in the file defines `shape` or `get_shape`, which the rules
+            must then leave unchanged.
+        parameters: Parameters of the enclosing functions; they shadow modules of the same name.
         loops: Number of loops that enclose the current code within its function.
         helpers: Modules from rlcatalog-compat that the ported file calls.
-        frames: Whether the file uses three-dimensional layers; its two-dimensional convolutions may
-            then receive stacks of frames.
-        recurrent: Whether the file creates PyTorch's recurrent layers.
-        whole: Number of `int` calls that enclose the current code.
+        has_3d_layers: Whether the file uses three-dimensional layers; its two-dimensional
+            convolutions may then receive stacks of frames.
+        has_recurrent_layers: Whether the file creates PyTorch's recurrent layers.
+        int_calls: Number of `int` calls that enclose the current code.
         selects_rows: Whether the file uses RLlib 0.8's TensorFlow, whose `where` takes one
             condition per row.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the
@@ -114,15 +115,15 @@ class Context:
     notes: set[Note] = field(default_factory=set)
     classes: list[ClassScope] = field(default_factory=list)
     gym: dict[str, str] = field(default_factory=dict)
-    patched: set[str] = field(default_factory=set)
-    makers: set[str] = field(default_factory=set)
-    own_shapes: bool = False
-    hidden: list[set[str]] = field(default_factory=list)
+    reassigned: set[str] = field(default_factory=set)
+    tensor_functions: set[str] = field(default_factory=set)
+    defines_shape: bool = False
+    parameters: list[set[str]] = field(default_factory=list)
     loops: int = 0
     helpers: set[str] = field(default_factory=set)
-    frames: bool = False
-    recurrent: bool = False
-    whole: int = 0
+    has_3d_layers: bool = False
+    has_recurrent_layers: bool = False
+    int_calls: int = 0
     selects_rows: bool = False
     pads_as_before: bool = False
 
@@ -142,7 +143,7 @@ class Context:
 
     def hides(self, name: str) -> bool:
         """Return whether a parameter of an enclosing function shadows a module's name."""
-        return any(name in names for names in self.hidden)
+        return any(name in names for names in self.parameters)
 
     def is_root(self, node: cst.CSTNode) -> bool:
         """Return whether a dotted name begins with an imported module: `tf.log`, but not `math.log`
@@ -162,7 +163,7 @@ class Context:
         layers, which the model must keep.
         """
         scope = self.enclosing_class()
-        return scope is not None and scope.kept
+        return scope is not None and scope.must_keep_layers
 
 
 class Rewriter(cst.CSTTransformer):

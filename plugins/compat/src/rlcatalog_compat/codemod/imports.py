@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import libcst as cst
 
 from rlcatalog_compat.codemod import numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import RAY, as_name, dotted, name_node, with_names
-from rlcatalog_compat.names import known, modules, reason_for
+from rlcatalog_compat.names import modules, reason_for, supported_paths
 
 #: Names in `rlcatalog_compat` in addition to the mirror's modules.
 OWN = ("init", "shutdown", "is_initialized", "layers", "operations", "frames")
@@ -60,7 +59,7 @@ def why_not(path: str, name: str = "") -> str | None:
         name: The name. If None, the module itself.
     """
     full_path = f"{path}.{name}".strip(".")
-    if full_path in known() or full_path in ("", *OWN):
+    if full_path in supported_paths() or full_path in ("", *OWN):
         return None
     if name and path in modules() and name in modules()[path].names:
         return None
@@ -152,16 +151,16 @@ def port_from(node: cst.ImportFrom) -> Change:
     inside_rllib = without_root(path)
     if inside_rllib is not None:
         target = f"rlcatalog_compat.{inside_rllib}".strip(".")
-        return _move_names(node, target, partial(why_not, inside_rllib))
+        return _move_names(node, target, inside_rllib, why_not)
     if root == "gym":
         target = f"gymnasium.{below}".strip(".")
-        return _move_names(node, target, partial(why_not_in_gymnasium, below))
+        return _move_names(node, target, below, why_not_in_gymnasium)
     return Change([node], [])
 
 
 def _port_from_numpy(node: cst.ImportFrom) -> Change:
     """Return the change of `from numpy import ...`."""
-    statements, missing_names = numpy_rules.imported(node)
+    statements, missing_names = numpy_rules.port_from(node)
     unported = []
     for name in missing_names:
         unported.append(Unported(f"from numpy import {name}", numpy_rules.GONE.format(name)))
@@ -184,7 +183,10 @@ def _unported_from_tensorflow(node: cst.ImportFrom, module: str) -> list[Unporte
 
 
 def _move_names(
-    node: cst.ImportFrom, target: str, why_name_stays: Callable[..., str | None]
+    node: cst.ImportFrom,
+    target: str,
+    module: str,
+    why_missing: Callable[[str, str], str | None],
 ) -> Change:
     """Return an import from another module; names that this module lacks stay in an import of the
     old one.
@@ -192,12 +194,13 @@ def _move_names(
     Args:
         node: The import.
         target: The module to import from.
-        why_name_stays: Returns why a name stays, or None; without arguments, why the whole module
-            stays.
+        module: The old module, without `ray.` or `gym.`.
+        why_missing: Function of the old module and a name in it: returns why the target lacks the
+            name, or None; for the empty name, why there is no such target.
     """
     path = dotted(node.module)
     if isinstance(node.names, cst.ImportStar):
-        why = why_name_stays()
+        why = why_missing(module, "")
         if why:
             return Change([node], [Unported(f"from {path} import *", why)])
         return Change([_move(node, target)], [])
@@ -206,7 +209,7 @@ def _move_names(
     unported = []
     for alias in node.names:
         name = dotted(alias.name)
-        why = why_name_stays(name)
+        why = why_missing(module, name)
         if why is None:
             aliases_to_move.append(alias)
         else:

@@ -20,7 +20,10 @@ def call(context: Context, node: cst.Call) -> cst.Call:
     if isinstance(node.func, cst.Call):
         is_layer_call = ".layers." in f".{dotted(node.func.func)}."
         return _with_positional_inputs(node) if is_layer_call else node
-    if context.frames and context.stands_for(node.func) == (TENSORFLOW, "keras.layers.Conv2D"):
+    if context.has_3d_layers and context.stands_for(node.func) == (
+        TENSORFLOW,
+        "keras.layers.Conv2D",
+    ):
         context.helpers.add("rlcatalog_compat.frames")
         return node.with_changes(func=name_node("rlcatalog_compat.frames.conv2d"))
     name = dotted(node.func).rpartition(".")[2]
@@ -104,7 +107,7 @@ def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     """Convert `action_space.n`, a NumPy integer in Gymnasium, to the Python integer that recurrent
     layers require.
     """
-    if not context.recurrent or context.whole:
+    if not context.has_recurrent_layers or context.int_calls:
         return node
     if node.attr.value == "n" and code(node.value).endswith("space"):
         return cst.Call(cst.Name("int"), [cst.Arg(node)])

@@ -96,7 +96,7 @@ class Lifter(Rewriter):
         if isinstance(original_node, cst.FunctionDef):
             self._symbolic_names.pop()
         if isinstance(original_node, cst.BaseExpression) and original_node in self._lifted:
-            return self._layer(original_node)
+            return self._as_layer(original_node)
         if isinstance(original_node, cst.Element | cst.DictElement):
             return self._lift_function(original_node, updated_node)
         if isinstance(original_node, cst.Call) and self._is_time_distributed(original_node):
@@ -168,8 +168,10 @@ class Lifter(Rewriter):
         is_number = isinstance(operand, cst.BaseNumber | cst.UnaryOperation)
         return not is_number and not self.is_symbolic(operand)
 
-    def _layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """Turn an expression into a layer's output."""
+    def _as_layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """Return an expression as a layer's output; if this is impossible, add a note and return it
+        unchanged.
+        """
         if matchers.findall(node, _BINDING):
             what = node.func if isinstance(node, cst.Call) else node
             self.note(node, what, _UNWRAPPED)
@@ -204,6 +206,7 @@ class Parts(cst.CSTTransformer):
     def __init__(self, lifter: Lifter, node: cst.BaseExpression) -> None:
         super().__init__()
         self._lifter = lifter
+        self._root = node
         self.inputs: dict[str, cst.BaseExpression] = {}
         self.values: dict[str, cst.BaseExpression] = {}
         #: Subexpressions that are symbolic tensors → their texts, the keys of `inputs`.
@@ -216,20 +219,15 @@ class Parts(cst.CSTTransformer):
         self._bound: set[str] = set()
         #: Nodes that are no expressions of their own, such as the name of an attribute.
         self._kept: set[cst.CSTNode | None] = set()
-        self._is_visiting_root = True
-        names = names_in(node)
-        self._taken = set(names)
+        #: Names that a new parameter must not have.
+        self._taken = names_in(node)
         node.visit(self)
-        self.text = self._write_function(node, names)
+        self.text = self._write_function()
 
-    def _write_function(self, node: cst.BaseExpression, names: set[str]) -> str:
-        """Return the parameters and the body of the layer's function.
-
-        Args:
-            node: The expression.
-            names: The names in it.
-        """
-        taken = self.values.keys() | (names - self.inputs.keys())
+    def _write_function(self) -> str:
+        """Return the parameters and the body of the layer's function."""
+        # The inputs' own names are free, because the parameter replaces them.
+        taken = self.values.keys() | (names_in(self._root) - self.inputs.keys())
         parameter = _first_free(("x", "values", *(f"x_{i}" for i in range(99))), taken)
         replacements = {}
         input_texts = list(self.inputs)
@@ -241,7 +239,7 @@ class Parts(cst.CSTTransformer):
             replacements[part] = cst.parse_expression(replacement)
         for part, text in self._value_texts.items():
             replacements[part] = cst.parse_expression(self._names_by_text[text])
-        body = node.visit(_Put(replacements))
+        body = self._root.visit(_Put(replacements))
         defaults = [f", {name}={code(value)}" for name, value in self.values.items()]
         return f"{parameter}{''.join(defaults)}: {code(body)}"  # type: ignore[arg-type]
 
@@ -254,10 +252,7 @@ class Parts(cst.CSTTransformer):
         if isinstance(node, cst.Comparison) and _has_equality(node):
             if self._lifter.is_symbolic(node):
                 self._lifter.note(node, node, _EQUALITY)
-        if self._is_visiting_root:
-            self._is_visiting_root = False
-            return True
-        if not isinstance(node, cst.BaseExpression):
+        if node is self._root or not isinstance(node, cst.BaseExpression):
             return True
         return self._add_part(node)
 

@@ -33,7 +33,7 @@ GONE = "NumPy 2 has no {}; see its migration guide for a replacement"
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     """Return the replacement for a dotted name."""
     module, name = context.stands_for(node)
-    if module != NUMPY or dotted(node) in context.patched:
+    if module != NUMPY or dotted(node) in context.reassigned:
         return node
     if name in _RENAMED:
         return node.with_changes(attr=cst.Name(_RENAMED[name]))
@@ -70,7 +70,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
 def why_gone(context: Context, node: cst.Attribute) -> str | None:
     """Return why a dotted name that NumPy 2 lacks is left unchanged, or None."""
     module, path = context.stands_for(node)
-    if module != NUMPY or dotted(node) in context.patched:
+    if module != NUMPY or dotted(node) in context.reassigned:
         return None
     name = path.partition(".")[0]
     has_rule = name in (*_RENAMED, *_BUILT_IN, *_NUMBERS, *_CALLS)
@@ -91,7 +91,7 @@ class ImportChange(NamedTuple):
     missing_names: list[str]
 
 
-def imported(node: cst.ImportFrom) -> ImportChange:
+def port_from(node: cst.ImportFrom) -> ImportChange:
     """Return the change of `from numpy import ...`."""
     if isinstance(node.names, cst.ImportStar):
         return ImportChange([node], missing_names=[])

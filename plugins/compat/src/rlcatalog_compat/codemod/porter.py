@@ -21,7 +21,7 @@ from rlcatalog_compat.codemod.context import Context, Note, Rewriter, code, dott
 from rlcatalog_compat.codemod.lifter import Lifter
 from rlcatalog_compat.codemod.reader import Reader, scope_of
 from rlcatalog_compat.codemod.symbolic import parameters_of
-from rlcatalog_compat.names import known
+from rlcatalog_compat.names import supported_paths
 
 _CRITIC = (
     "a central critic needs its algorithm's batches; the model can be ported, but the"
@@ -247,7 +247,7 @@ class _Porter(Rewriter):
             why = imports.why_not(path, name)
             self.note(node, dotted(node), why)
             path = f"{path}.{name}".strip(".")
-            is_module = path in known()
+            is_module = path in supported_paths()
             if why or not is_module:
                 return
 
@@ -255,7 +255,7 @@ class _Porter(Rewriter):
 
     def visit_Call(self, node: cst.Call) -> None:
         if _is_int_call(node):
-            self.context.whole += 1
+            self.context.int_calls += 1
         self.note(node, node.func, tensorflow_rules.names_anew(self.context, node))
         name = _env_method(node)
         if name == "seed" or (name == "render" and node.args):
@@ -263,8 +263,8 @@ class _Porter(Rewriter):
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if _is_int_call(original_node):
-            self.context.whole -= 1
-        if tensorflow_rules.is_kept(self.context, original_node):
+            self.context.int_calls -= 1
+        if tensorflow_rules.is_layer_to_keep(self.context, original_node):
             return self._keep_layer(original_node, updated_node)
         shape = tensorflow_rules.shape(self.context, updated_node)
         if shape is not updated_node:
@@ -286,9 +286,9 @@ class _Porter(Rewriter):
         if has_self:
             method = scope.functions[-1].name.value
             once = not self.context.loops and scope.calls[method] < 2
-            kept = tensorflow_rules.kept(self.context, updated, once)
+            kept = tensorflow_rules.keep_layer(self.context, updated, once)
             if kept is not None:
-                scope.keeps = True
+                scope.has_kept_layers = True
                 return kept
         self.note(original, original.func, _UNNAMED)
         return updated
@@ -305,7 +305,7 @@ class _Porter(Rewriter):
             self.note(node, node, _OLD_CALL)
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
-        return tensorflow_rules.unpacked(updated_node)
+        return tensorflow_rules.unpack_three(updated_node)
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         for helper in sorted(self.context.helpers):
@@ -321,7 +321,7 @@ class _Porter(Rewriter):
         self, original_node: cst.ClassDef, updated_node: cst.ClassDef
     ) -> cst.ClassDef:
         scope = self.context.classes.pop()
-        if scope.keeps:
+        if scope.has_kept_layers:
             return _with_layers(updated_node)
         return updated_node
 
@@ -329,7 +329,7 @@ class _Porter(Rewriter):
         scope = self.context.enclosing_class()
         if scope is not None:
             scope.functions.append(node)
-        self.context.hidden.append(parameters_of(node))
+        self.context.parameters.append(parameters_of(node))
         self._outer_loops.append(self.context.loops)
         self.context.loops = 0
         if node.name.value == "central_value_function":
@@ -341,7 +341,7 @@ class _Porter(Rewriter):
         scope = self.context.enclosing_class()
         if scope is not None:
             scope.functions.pop()
-        self.context.hidden.pop()
+        self.context.parameters.pop()
         self.context.loops = self._outer_loops.pop()
         return updated_node
 
@@ -366,10 +366,10 @@ class _Porter(Rewriter):
         return super().on_leave(original_node, updated_node)
 
     def visit_Lambda(self, node: cst.Lambda) -> None:
-        self.context.hidden.append(parameters_of(node))
+        self.context.parameters.append(parameters_of(node))
 
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.Lambda:
-        self.context.hidden.pop()
+        self.context.parameters.pop()
         return updated_node
 
 

@@ -19,7 +19,7 @@ from rlcatalog_compat.codemod.context import (
     names_of,
 )
 from rlcatalog_compat.codemod.layer_rules import is_recurrent
-from rlcatalog_compat.names import known
+from rlcatalog_compat.names import supported_paths
 
 #: TensorFlow 1 layers in methods, and the functions that keep them.
 _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get_variable")
@@ -55,9 +55,9 @@ class Reader(cst.CSTVisitor):
 
     def visit_Call(self, node: cst.Call) -> None:
         if is_recurrent(node):
-            self.context.recurrent = True
+            self.context.has_recurrent_layers = True
         if dotted(node.func).endswith(("Pool3D", "Pooling3D", "layers.Conv3D")):
-            self.context.frames = True
+            self.context.has_3d_layers = True
 
     def visit_Assign(self, node: cst.Assign) -> None:
         if not isinstance(node.value, cst.Call):
@@ -82,7 +82,7 @@ class Reader(cst.CSTVisitor):
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         if node.name.value in ("shape", "get_shape"):
-            self.context.own_shapes = True
+            self.context.defines_shape = True
 
     def leave_Module(self, original_node: cst.Module) -> None:
         for name in self._rebound:  # `gym = gym.make(...)`: no longer a module
@@ -91,7 +91,7 @@ class Reader(cst.CSTVisitor):
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
         names = {dotted(name) for name in names_of(node.target)}
         self._rebound |= names
-        self.context.patched |= {name for name in names if "." in name}
+        self.context.reassigned |= {name for name in names if "." in name}
 
     def _enter(self, name: str, path: str) -> None:
         """Record that a name refers to a module, or to a name in it."""
@@ -101,7 +101,7 @@ class Reader(cst.CSTVisitor):
             self.context.modules[name] = path
         if root in ("gym", "gymnasium"):
             self.context.gym[name] = inside
-        if root in RAY and (not inside or inside in known()):
+        if root in RAY and (not inside or inside in supported_paths()):
             self.context.mirrored[name] = inside
 
 
@@ -116,7 +116,7 @@ def scope_of(node: cst.ClassDef, context: Context) -> ClassScope:
     for call in calls:
         module, name = context.stands_for(call.func)
         if module and name.rpartition(".")[2] in _KEPT:
-            scope.kept = True
+            scope.must_keep_layers = True
         method = dotted(call.func).removeprefix("self.")
         scope.calls[method] += 1
     for assign in assignments_of_calls:

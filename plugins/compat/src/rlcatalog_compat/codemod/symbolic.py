@@ -51,7 +51,7 @@ class Symbolic:
 
     def _count_names(self) -> int:
         """Return the number of symbolic names and of functions that return symbolic tensors."""
-        return sum(map(len, self.names.values())) + len(self.context.makers)
+        return sum(map(len, self.names.values())) + len(self.context.tensor_functions)
 
     def of(self, function: cst.CSTNode) -> set[str]:
         """Return the names that refer to symbolic tensors in a function or in the module."""
@@ -101,7 +101,7 @@ def is_symbolic(node: cst.BaseExpression, symbolic_names: set[str], context: Con
         function = node.func.attr.value
     if function == "Input":
         return True
-    if dotted(node.func).removeprefix("self.") in context.makers:
+    if dotted(node.func).removeprefix("self.") in context.tensor_functions:
         return True
     if function in _TABLE["no_tensors"]:
         return False
@@ -243,7 +243,7 @@ class _Walker(cst.CSTVisitor):
         if not isinstance(self._function, cst.FunctionDef) or node.value is None:
             return
         if is_symbolic(node.value, self._symbolic_names, self._context):
-            self._context.makers.add(self._function.name.value)
+            self._context.tensor_functions.add(self._function.name.value)
 
     def visit_For(self, node: cst.For | cst.CompFor) -> None:
         self._iterate(node.target, node.iter)

@@ -56,7 +56,7 @@ _ANEW = (
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     """Return the replacement for a dotted name."""
     module, name = context.stands_for(node)
-    if module != TENSORFLOW or not context.is_root(node) or dotted(node) in context.patched:
+    if module != TENSORFLOW or not context.is_root(node) or dotted(node) in context.reassigned:
         return node
     new_name = _RENAMED.get(name)
     if name in _SCOPES and context.keeps_layers():
@@ -92,7 +92,7 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
         node: An attribute, a subscript or a call, whose parts have already been rewritten.
     """
     uses_tensorflow = any(module.startswith(TENSORFLOW) for module in context.modules.values())
-    if context.own_shapes or not uses_tensorflow:
+    if context.defines_shape or not uses_tensorflow:
         return node
     # The patterns below guarantee the attributes that are read.
     matched: Any = node
@@ -135,13 +135,13 @@ def rows(context: Context, node: cst.Call) -> cst.Call:
     return node.with_changes(args=[tensor_arg, new_shape_arg])
 
 
-def is_kept(context: Context, node: cst.Call) -> bool:
+def is_layer_to_keep(context: Context, node: cst.Call) -> bool:
     """Return whether a call creates a TensorFlow 1 layer that a model can keep."""
     module, name = context.stands_for(node.func)
     return module in _TENSORFLOWS and name in _KEPT and context.keeps_layers()
 
 
-def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
+def keep_layer(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
     """Replace a call to a TensorFlow 1 layer with a call to a kept layer.
 
     Args:
@@ -346,7 +346,7 @@ def drops_by_place(context: Context, node: cst.Call) -> str | None:
     return None
 
 
-def unpacked(node: cst.Assign) -> cst.Assign:
+def unpack_three(node: cst.Assign) -> cst.Assign:
     """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: since RLlib 0.8.6, it returns
     three values.
     """
