@@ -227,7 +227,7 @@ def test_requirement_is_read_as_in_rllib(name, data_col, shift, column, shifts, 
     assert view.name == name
     assert view.column == column
     assert view.shifts == shifts
-    assert view.single is is_single
+    assert view.is_single_step is is_single
 
 
 # --- the history ----------------------------------------------------------------------------------
