@@ -103,7 +103,7 @@ def is_recurrent(node: cst.Call) -> bool:
     return name in _RECURRENT and front in ("nn", "torch.nn")
 
 
-def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
+def python_number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     """Convert `action_space.n`, a NumPy integer in Gymnasium, to the Python integer that recurrent
     layers require.
     """

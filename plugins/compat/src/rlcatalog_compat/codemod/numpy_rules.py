@@ -67,7 +67,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
     return node
 
 
-def why_gone(context: Context, node: cst.Attribute) -> str | None:
+def why_missing(context: Context, node: cst.Attribute) -> str | None:
     """Return why a dotted name that NumPy 2 lacks is left unchanged, or None."""
     module, path = context.stands_for(node)
     if module != NUMPY or dotted(node) in context.reassigned:

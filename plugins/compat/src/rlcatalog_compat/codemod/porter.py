@@ -199,7 +199,7 @@ class _Porter(Rewriter):
         if node not in self._inner:
             self._check_mirrored(node)
             self._check_names(node)
-            self.note(node, node, tensorflow_rules.graph_code(self.context, node))
+            self.note(node, node, tensorflow_rules.why_graph_code_stays(self.context, node))
 
     def leave_Attribute(
         self, original_node: cst.Attribute, updated_node: cst.Attribute
@@ -207,8 +207,8 @@ class _Porter(Rewriter):
         if self._is_target(original_node):
             return updated_node
         if not isinstance(updated_node.value, cst.Name | cst.Attribute):
-            return tensorflow_rules.shape(self.context, updated_node)
-        for rule in (numpy_rules.attribute, tensorflow_rules.attribute, layer_rules.number):
+            return tensorflow_rules.port_shape(self.context, updated_node)
+        for rule in (numpy_rules.attribute, tensorflow_rules.attribute, layer_rules.python_number):
             changed = rule(self.context, updated_node)
             if changed is not updated_node:
                 return changed
@@ -219,7 +219,7 @@ class _Porter(Rewriter):
     ) -> cst.BaseExpression:
         if self._is_target(original_node):
             return updated_node
-        return tensorflow_rules.shape(self.context, updated_node)
+        return tensorflow_rules.port_shape(self.context, updated_node)
 
     def _is_target(self, node: cst.CSTNode) -> bool:
         """Return whether an expression is assigned to or deleted."""
@@ -228,7 +228,7 @@ class _Porter(Rewriter):
 
     def _check_names(self, node: cst.Attribute) -> None:
         """Record a name that NumPy or Gymnasium lacks."""
-        self.note(node, dotted(node), numpy_rules.why_gone(self.context, node))
+        self.note(node, dotted(node), numpy_rules.why_missing(self.context, node))
         root, _, name = dotted(node).partition(".")
         if self.context.hides(root) or root not in self.context.gym or not name:
             return
@@ -256,7 +256,7 @@ class _Porter(Rewriter):
     def visit_Call(self, node: cst.Call) -> None:
         if _is_int_call(node):
             self.context.int_calls += 1
-        self.note(node, node.func, tensorflow_rules.names_anew(self.context, node))
+        self.note(node, node.func, tensorflow_rules.why_scope_stays(self.context, node))
         name = _env_method(node)
         if name == "seed" or (name == "render" and node.args):
             self.note(node, node, _OLD_CALL)
@@ -266,13 +266,14 @@ class _Porter(Rewriter):
             self.context.int_calls -= 1
         if tensorflow_rules.is_layer_to_keep(self.context, original_node):
             return self._keep_layer(original_node, updated_node)
-        shape = tensorflow_rules.shape(self.context, updated_node)
-        if shape is not updated_node:
+        shape = tensorflow_rules.port_shape(self.context, updated_node)
+        is_shape = shape is not updated_node  # such as `x.get_shape().as_list()`
+        if is_shape:
             return shape
         call = tensorflow_rules.call(self.context, original_node, updated_node)
-        why_dropout_stays = tensorflow_rules.drops_by_place(self.context, original_node)
+        why_dropout_stays = tensorflow_rules.why_dropout_stays(self.context, original_node)
         self.note(original_node, original_node, why_dropout_stays)
-        call = tensorflow_rules.rows(self.context, call)
+        call = tensorflow_rules.with_dynamic_batch_size(self.context, call)
         call = numpy_rules.call(self.context, call)
         call = layer_rules.call(self.context, call)
         return layer_rules.model_call(self.context, call)
@@ -285,11 +286,11 @@ class _Porter(Rewriter):
         has_self = any(_is_method(function) for function in scope.functions)
         if has_self:
             method = scope.functions[-1].name.value
-            once = not self.context.loops and scope.calls[method] < 2
-            kept = tensorflow_rules.keep_layer(self.context, updated, once)
-            if kept is not None:
+            runs_once = self.context.loops == 0 and scope.calls[method] < 2
+            layer_call = tensorflow_rules.keep_layer(self.context, updated, runs_once)
+            if layer_call is not None:
                 scope.has_kept_layers = True
-                return kept
+                return layer_call
         self.note(original, original.func, _UNNAMED)
         return updated
 

@@ -81,7 +81,7 @@ _BATCH_SIZE_FIRST = m.Tuple([m.Element(_FIRST_SIZE), m.ZeroOrMore()]) | m.List(
 )
 
 
-def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
+def port_shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
     """Return a tensor's size or shape in a form that works for both TensorFlow 2 and symbolic Keras
     tensors.
 
@@ -113,7 +113,7 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
     return replacement
 
 
-def rows(context: Context, node: cst.Call) -> cst.Call:
+def with_dynamic_batch_size(context: Context, node: cst.Call) -> cst.Call:
     """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: traced functions have no
     static batch size.
     """
@@ -141,13 +141,13 @@ def is_layer_to_keep(context: Context, node: cst.Call) -> bool:
     return module in _TENSORFLOWS and name in _KEPT and context.keeps_layers()
 
 
-def keep_layer(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
+def keep_layer(context: Context, node: cst.Call, runs_once: bool) -> cst.BaseExpression | None:
     """Replace a call to a TensorFlow 1 layer with a call to a kept layer.
 
     Args:
         context: Context of the file.
         node: The call, which is in a class's method.
-        once: Whether the call runs once per forward pass; otherwise the layer needs a name.
+        runs_once: Whether the call runs once per forward pass; otherwise the layer needs a name.
 
     Returns:
         None if there is no replacement.
@@ -163,7 +163,7 @@ def keep_layer(context: Context, node: cst.Call, once: bool) -> cst.BaseExpressi
     name_arg = args_by_name.get("name")
     if name_arg is not None:
         layer_name = name_arg.value
-    elif once:
+    elif runs_once:
         label = context.classes[-1].label(function)
         layer_name = cst.SimpleString(f'"{label}"')
     else:
@@ -245,7 +245,7 @@ def _batch_norm_arguments(args_by_name: Mapping[str, cst.Arg]) -> dict[str, cst.
     return keras_args
 
 
-def names_anew(context: Context, node: cst.Call) -> str | None:
+def why_scope_stays(context: Context, node: cst.Call) -> str | None:
     """Return why a scope around kept layers cannot be ported, or None."""
     module, name = context.stands_for(node.func)
     if module not in _TENSORFLOWS or name != "variable_scope" or not context.keeps_layers():
@@ -256,7 +256,7 @@ def names_anew(context: Context, node: cst.Call) -> str | None:
     return None
 
 
-def graph_code(context: Context, node: cst.Attribute) -> str | None:
+def why_graph_code_stays(context: Context, node: cst.Attribute) -> str | None:
     """Return why a dotted name cannot be ported, or None."""
     module, name = context.stands_for(node)
     if module not in _TENSORFLOWS or (module == TENSORFLOW and name in _RENAMED):
@@ -338,7 +338,7 @@ def _with_new_keywords(node: cst.Call) -> cst.Call:
     return node.with_changes(args=args)
 
 
-def drops_by_place(context: Context, node: cst.Call) -> str | None:
+def why_dropout_stays(context: Context, node: cst.Call) -> str | None:
     """Return why a dropout call may have a different meaning in TensorFlow 2, or None."""
     is_dropout = context.stands_for(node.func) == (TENSORFLOW, "nn.dropout")
     if is_dropout and len(node.args) > 1 and node.args[1].keyword is None:
