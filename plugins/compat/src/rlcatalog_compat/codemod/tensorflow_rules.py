@@ -236,7 +236,7 @@ def _arguments(node: cst.Call, name: str, num_positional: int) -> dict[str, cst.
 
 def _batch_norm_arguments(args_by_name: Mapping[str, cst.Arg]) -> dict[str, cst.Arg]:
     """Return arguments of `contrib.layers.batch_norm` under Keras' names, with TensorFlow 1's
-    defaults where they differ from Keras'.
+    defaults where Keras has others.
     """
     keras_args = {_TABLE["batch_norm"].get(word, word): arg for word, arg in args_by_name.items()}
     for word, default in _TABLE["batch_norm_defaults"].items():
