@@ -411,6 +411,8 @@ def _convert_sizes(config: dict[str, Any], env_count: int | None) -> None:
     if not num_envs:
         num_envs = config.pop("num_envs_per_worker", 0)
     num_envs = int(num_envs or env_count or _DEFAULT_NUM_ENVS)
+    # Each environment collects whole fragments; together, they have at least `train_batch_size`
+    # steps.
     fragment_length = int(config.pop("rollout_fragment_length", 1))
     steps_per_fragment = num_envs * fragment_length
     fragments = math.ceil(int(train_batch_size) / steps_per_fragment)

@@ -164,7 +164,7 @@ def _holds_values(item: Any) -> bool:
 
 def _tensor_to_numpy(x: Any, reduce_type: bool) -> Array:
     """Return a tensor, an array, a number or a list of numbers as an array."""
-    # PyTorch's tensors have `detach`, and tensors of both frameworks `numpy`.
+    # PyTorch's tensors may need gradients or be on a GPU.
     if hasattr(x, "detach"):
         x = x.detach().cpu()
     # Tensors of both frameworks.

@@ -241,7 +241,9 @@ class SampleBatch(dict[str, Any]):
         """Return the columns with one row per sequence, for the rows from `start` up to `end`."""
         sizes = self._sequence_sizes()
         starts = np.cumsum(sizes) - sizes
-        overlapping = np.flatnonzero((starts + sizes > start) & (starts < end))
+        ends = starts + sizes
+        # Sequences with at least one of these rows; they follow each other.
+        overlapping = np.flatnonzero((ends > start) & (starts < end))
         sequences = slice(0, 0)
         if len(overlapping):
             sequences = slice(int(overlapping[0]), int(overlapping[-1]) + 1)

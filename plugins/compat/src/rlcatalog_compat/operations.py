@@ -89,7 +89,8 @@ def _time_distributed_class() -> type:
         def call(
             self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None
         ) -> Any:
-            if inputs.shape[1] is not None:
+            num_steps = inputs.shape[1]
+            if num_steps is not None:  # Keras' own layer works
                 return super().call(inputs, training=training, mask=mask)
             batch_and_steps = keras.ops.shape(inputs)[:2]
             arguments = {}

@@ -71,8 +71,9 @@ def add_time_dimension(
         if framework not in ("torch", "tf", "tf2", "tfe"):
             steps = max_seq_len
             if not steps:
-                assert seq_lens is not None, "pass seq_lens or max_seq_len"
-                steps = len(padded_inputs) // max(len(seq_lens), 1)
+                # Callers that leave out max_seq_len pass the lengths.
+                num_sequences = max(len(seq_lens), 1)  # type: ignore[arg-type]
+                steps = len(padded_inputs) // num_sequences
             return _add_time_axis_to_array(padded_inputs, steps, time_major)
         library = "torch" if framework == "torch" else "tf"
         padded_inputs = tensor_ops(library).tensor(padded_inputs)

@@ -160,7 +160,7 @@ def map_leaves(
         for key in sorted(struct):
             children = [structure[key] for structure in structs]
             values_by_key[key] = map_leaves(function, *children, kinds=kinds)
-        # The result keeps the order of the structure's own keys.
+        # The function is called in the order of `leaves`, but the result keeps its own order.
         return {key: values_by_key[key] for key in struct}
     if isinstance(struct, kinds):
         items = [

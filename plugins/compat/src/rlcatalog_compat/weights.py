@@ -174,7 +174,7 @@ class _RLlibWeights:
             name: The weight's name in rlcatalog.
             model_weights: All weights of the model.
         """
-        if name in self.by_name:
+        if name in self.by_name:  # a custom model's own weight
             self.used.add(name)
             return self.by_name[name]
         if self.is_tensorflow:

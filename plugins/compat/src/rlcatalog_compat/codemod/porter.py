@@ -102,12 +102,13 @@ def port(content: bytes) -> Ported:
         return Ported(content, [])
     wrapper = MetadataWrapper(cst.parse_module(content), unsafe_skip_copy=True)
     context = Context()
+    # The rules must know what the file's names refer to before they change anything.
     wrapper.module.visit(Reader(context))
-    lifted = wrapper.visit(Lifter(wrapper.module, context))
-    module = MetadataWrapper(lifted).visit(_Porter(context))
-    if module.bytes != content and _compiles(content) and not _compiles(module.bytes):
+    module_with_layers = wrapper.visit(Lifter(wrapper.module, context))
+    new_content = MetadataWrapper(module_with_layers).visit(_Porter(context)).bytes
+    if new_content != content and _compiles(content) and not _compiles(new_content):
         return Ported(content, [Note(1, "the file", _BROKEN)])
-    return Ported(module.bytes, _one_per_line_and_reason(context.notes))
+    return Ported(new_content, _one_per_line_and_reason(context.notes))
 
 
 def _one_per_line_and_reason(notes: Iterable[Note]) -> list[Note]:
@@ -119,6 +120,7 @@ def _one_per_line_and_reason(notes: Iterable[Note]) -> list[Note]:
 
 
 def _compiles(content: bytes) -> bool:
+    """Return whether a file is valid Python for the running version."""
     with warnings.catch_warnings(action="ignore"):
         try:
             compile(content, "file", "exec", dont_inherit=True)
@@ -286,6 +288,7 @@ class _Porter(Rewriter):
         has_self = any(_is_method(function) for function in scope.functions)
         if has_self:
             method = scope.functions[-1].name.value
+            # Without a name, a layer that runs more than once would be several layers.
             runs_once = self.context.loops == 0 and scope.calls[method] < 2
             layer_call = tensorflow_rules.keep_layer(self.context, updated, runs_once)
             if layer_call is not None:

@@ -190,7 +190,8 @@ def _layer_arguments(
         if word in _TABLE["without_meaning"]:
             continue
         is_keyword = arg.keyword is not None and arg.keyword.value == word
-        if index < num_positional and len(args) == index:
+        follows_all_before = len(args) == index  # no argument before this one was left out
+        if index < num_positional and follows_all_before:
             arg = arg.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
         elif not is_keyword:
             arg = arg.with_changes(keyword=cst.Name(word), equal=_EQUAL)
