@@ -136,6 +136,17 @@ def missing(path: str) -> str:
     )
 
 
+def _why_unusable(module: str) -> str | None:
+    """Return why a module cannot be imported if it needs a framework that is missing, or None."""
+    for framework in ("torch", "tf"):
+        if module.endswith((f".{framework}", f"_{framework}")):
+            try:
+                require_framework(framework)
+            except MissingFrameworkError as error:
+                return str(error)
+    return None
+
+
 def resolve(target: str, name: str) -> Any:
     """Return the object that a target refers to; if its framework is missing, a class that raises
     an error when used.
@@ -148,14 +159,11 @@ def resolve(target: str, name: str) -> Any:
         MissingPluginError: The package that provides it is not installed.
     """
     home, _, attribute = target.partition(":")
-    for framework in ("torch", "tf"):
-        if home.endswith((f".{framework}", f"_{framework}")):
-            try:
-                require_framework(framework)
-            except MissingFrameworkError as error:
-                # RLlib files define classes for both frameworks, and must be importable with only
-                # one of them.
-                return absent(name, str(error))
+    why_unusable = _why_unusable(home)
+    if why_unusable is not None:
+        # RLlib files define classes for both frameworks, and must be importable with only one of
+        # them.
+        return absent(name, why_unusable)
     package = home.partition(".")[0]
     try:
         module = importlib.import_module(home)
