@@ -2,7 +2,12 @@ from . import public_index as public_index
 from ._version import __version__ as __version__
 from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
 from .actions.tensor_actions import exported_dtype as exported_dtype
-from .choice.environments import ask_wrapper as ask_wrapper, look_here as look_here
+from .choice.dist_plan import DistPlan as DistPlan
+from .choice.environments import (
+    AnyEnv as AnyEnv,
+    ask_wrapper as ask_wrapper,
+    look_here as look_here,
+)
 from .choice.explanation import Section as Section, outline as outline
 from .choice.sheet import Sheet as Sheet
 from .config.key_table import Key as Key
@@ -29,5 +34,6 @@ from .plugins.install_hints import (
 )
 from .plugins.names import may_claim as may_claim
 from .plugins.part import blame_part as blame_part
+from .plugins.registry import Registry as Registry
 from .spaces.action_codecs import codec_class as codec_class, codec_of_class as codec_of_class
 from .spaces.info import KINDS as KINDS

@@ -31,7 +31,7 @@ from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
 if TYPE_CHECKING:
     # A name of the kernel that only annotations need.
-    from rlcatalog.plugins.registry import Registry
+    from rlcatalog.internals import Registry
 
 _ISOLATE = typer.Option(
     "--isolate",

@@ -16,7 +16,7 @@ from rlcatalog_policy.policy import Policy
 
 if TYPE_CHECKING:
     # A name of the kernel that only annotations need.
-    from rlcatalog.choice.environments import AnyEnv
+    from rlcatalog.internals import AnyEnv
 
 #: A model: a registered name, a class, an instance, or a function that creates one.
 ModelArgument: TypeAlias = str | Callable[..., Any]

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import AutoresetMode, VectorEnv
 
-    from rlcatalog.actions import ActionCodec, ActionMasks
-    from rlcatalog.actions.codec import Mask
+    from rlcatalog.actions import ActionCodec, ActionMasks, Mask
     from rlcatalog.catalog import Catalog
     from rlcatalog.choice import Resolution
     from rlcatalog.models import ModelV2

@@ -36,7 +36,7 @@ from rlcatalog.spaces import parts_of
 
 if TYPE_CHECKING:
     # A name of the kernel that only annotations need.
-    from rlcatalog.choice.dist_plan import DistPlan
+    from rlcatalog.internals import DistPlan
     from rlcatalog_policy.policy import Policy
 
 #: A shape; None stands for an unknown length.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import AutoresetMode, VectorEnv
 
-    from rlcatalog.actions.codec import Mask
+    from rlcatalog.actions import Mask
     from rlcatalog.catalog import Catalog
     from rlcatalog_export import Interface
 

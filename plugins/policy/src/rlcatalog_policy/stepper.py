@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import AutoresetMode
 
-    # A name of the kernel that only annotations need.
-    from rlcatalog.choice.environments import AnyEnv
     from rlcatalog.frameworks import Array, Step
+
+    # A name of the kernel that only annotations need.
+    from rlcatalog.internals import AnyEnv
     from rlcatalog_policy.encoder import Batch, Masks
     from rlcatalog_policy.frozen import Frozen
     from rlcatalog_policy.history import Rewards, Rows
