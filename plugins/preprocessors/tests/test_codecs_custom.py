@@ -260,6 +260,16 @@ def test_batch_writer_that_returns_values_is_an_error(value):
     assert str(caught.value).startswith("ReturnsRow: its writer(start) returns ")
 
 
+@pytest.mark.parametrize("check", ["first", "always"])
+def test_checks_go_on_after_a_writer_that_returns_values(check):
+    preprocessor = ReturnsRow(TWO_FEATURES, check=check)
+    obs = np.zeros(2, np.float32)
+
+    for _ in range(2):
+        with pytest.raises(ModelContractError, match="instead of writing into `out`"):
+            preprocessor.transform(obs)
+
+
 def test_writer_that_writes_and_returns_is_accepted():
     obs = np.array([0.5, -0.5], np.float32)
     preprocessor = WritesAndReturns(TWO_FEATURES)

@@ -358,7 +358,11 @@ class Preprocessor:
         # `check_slice` runs the codec's transform, which in RLlib's style calls this method again;
         # that call must not check.
         self._checks_next = False
-        check_slice(self, observation)
+        try:
+            check_slice(self, observation)
+        except BaseException:
+            self._checks_next = True  # no observation has passed
+            raise
         self._checks_next = self.check_mode == "always"
 
     def set_check(self, mode: str) -> None:
