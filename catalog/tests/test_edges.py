@@ -51,6 +51,23 @@ def test_repeated_space_contains_nothing_else(value):
     assert value not in SHORT_LISTS
 
 
+@pytest.mark.parametrize(
+    "make_space",
+    [
+        pytest.param(lambda: Repeated(gym.spaces.Box(-1, 1, (2,)), 4), id="items"),
+        pytest.param(lambda: Repeated(Repeated(gym.spaces.Discrete(5), 3), 3), id="nested"),
+    ],
+)
+def test_equal_seeds_of_repeated_give_equal_samples(make_space):
+    def draw(seed):
+        space = make_space()
+        space.seed(seed)
+        return str([space.sample() for _ in range(5)])
+
+    assert draw(7) == draw(7)
+    assert draw(7) != draw(8)
+
+
 def test_bounds_of_a_simplex_are_rejected():
     with pytest.raises(UnsupportedSpaceError, match="Beta needs a Box of floats, found "):
         read_bounds(SpaceInfo.read(Simplex((3,))), "Beta")

@@ -34,6 +34,15 @@ class Repeated(gymnasium.Space[list[Any]]):
         self.max_len = int(max_len)
         super().__init__(None, None, seed)
 
+    def seed(self, seed: int | None = None) -> Any:
+        """Seed the lengths and the items, and return the seed."""
+        child_seed = None
+        if seed is not None:
+            # A different seed, so that the first item does not follow from the length.
+            child_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
+        self.child_space.seed(child_seed)
+        return super().seed(seed)
+
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
         """Return a list of 0 to `max_len` items, sampled from the child space."""
         length = int(self.np_random.integers(0, self.max_len + 1))
