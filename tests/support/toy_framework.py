@@ -251,7 +251,7 @@ class Learner:
     def set_threads(count):
         """There is one."""
 
-    def placed(self, batch):
+    def place_batch(self, batch):
         return batch
 
     def rows(self, columns, index):

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import NonFiniteError
-from rlcatalog_policy import check_step
+from rlcatalog_policy import check_finite_step
 from rlcatalog_policy.non_finite import check_observations, check_rows, place_of
 
 NAN = np.nan
@@ -25,7 +25,7 @@ def preprocessor():
 
 
 def make_step(*, logp=(0.5, 0.25), value=(1, 2), inputs=((1, 2), (3, 4)), encoded=None):
-    """Return the arrays of a step with two rows, as the keywords of `check_step`."""
+    """Return the arrays of a step with two rows, as the keywords of `check_finite_step`."""
     if encoded is None:
         encoded = np.zeros((2, 11))
     return {
@@ -77,7 +77,7 @@ def forbid_looking_at_numbers(monkeypatch):
 def test_finite_step_costs_three_sums(preprocessor, sums, forbid_looking_at_numbers, value):
     forbid_looking_at_numbers("isfinite")
 
-    check_step(**make_step(value=value), preprocessor=preprocessor)
+    check_finite_step(**make_step(value=value), preprocessor=preprocessor)
 
     # One for logp and value together, one for the inputs, one for the observations.
     assert len(sums) == 3
@@ -89,7 +89,7 @@ def test_integer_observations_cost_no_sum(preprocessor, sums, forbid_looking_at_
     step = make_step(value=value)
     step["encoded"] = step["encoded"].astype(np.uint8)
 
-    check_step(**step, preprocessor=preprocessor)
+    check_finite_step(**step, preprocessor=preprocessor)
 
     assert len(sums) == 2
 
@@ -113,7 +113,7 @@ def test_logit_of_a_masked_action_is_finite(preprocessor, sums, forbid_looking_a
     forbid_looking_at_numbers("argwhere")
     lowest_float = np.finfo(np.float32).min
 
-    check_step(**make_step(inputs=((lowest_float, 2), (3, 4))), preprocessor=preprocessor)
+    check_finite_step(**make_step(inputs=((lowest_float, 2), (3, 4))), preprocessor=preprocessor)
 
     assert len(sums) == 3
 
@@ -131,7 +131,7 @@ LARGE = 3e38
     ],
 )
 def test_large_numbers_of_a_step_are_finite(preprocessor, step):
-    check_step(**step, preprocessor=preprocessor)  # no error
+    check_finite_step(**step, preprocessor=preprocessor)  # no error
 
 
 def test_large_numbers_of_observations_are_finite(preprocessor):
@@ -169,7 +169,7 @@ def test_large_numbers_of_rows_are_finite(shape):
 )
 def test_error_names_the_first_wrong_number_of_a_step(preprocessor, arrays, problem):
     with pytest.raises(NonFiniteError) as caught:
-        check_step(**make_step(**arrays), preprocessor=preprocessor)
+        check_finite_step(**make_step(**arrays), preprocessor=preprocessor)
 
     message = str(caught.value)
     assert message.startswith(f"row 1 of 2: {problem}; the parameters of its distribution are")
@@ -189,7 +189,9 @@ def test_error_names_the_first_wrong_row_with_its_steps(preprocessor, inputs, ro
     steps_of_episodes = np.array([7, 9])
 
     with pytest.raises(NonFiniteError, match=f"row {row} of 2: a parameter") as caught:
-        check_step(**make_step(inputs=inputs), preprocessor=preprocessor, t=steps_of_episodes)
+        check_finite_step(
+            **make_step(inputs=inputs), preprocessor=preprocessor, t=steps_of_episodes
+        )
 
     assert str(caught.value).endswith(f"(after {steps} steps of its episode).")
     assert caught.value.row == row
@@ -207,7 +209,7 @@ def test_error_lists_at_most_eight_parameters(preprocessor, inputs, list_of_inpu
     step = make_step(inputs=(np.zeros(len(inputs)), inputs))
 
     with pytest.raises(NonFiniteError, match="NaN") as caught:
-        check_step(**step, preprocessor=preprocessor)
+        check_finite_step(**step, preprocessor=preprocessor)
 
     assert f"its distribution are {list_of_inputs}, and" in str(caught.value)
 
@@ -243,7 +245,7 @@ def test_step_error_names_the_place_in_the_observation(preprocessor):
     step = make_step(logp=(0.5, NAN), encoded=encoded)
 
     with pytest.raises(NonFiniteError, match="the log density of its action is NaN") as caught:
-        check_step(**step, preprocessor=preprocessor)
+        check_finite_step(**step, preprocessor=preprocessor)
 
     assert "not finite: -inf at obs['c'][1]; fix it in the environment" in str(caught.value)
     assert caught.value.row == 1
@@ -253,7 +255,7 @@ def test_step_with_finite_outputs_needs_finite_observations(preprocessor):
     step = make_step(encoded=make_encoded(place=10, number=-INF))
 
     with pytest.raises(NonFiniteError) as caught:
-        check_step(**step, preprocessor=preprocessor)
+        check_finite_step(**step, preprocessor=preprocessor)
 
     assert str(caught.value) == (
         "row 1 of 2: its observation contains values that are not finite: -inf at obs['c'][1];"

@@ -189,7 +189,7 @@ def test_fill_with_a_step_keeps_every_third_row_of_a_sequence(case):
 
 
 def test_zeros_pads_with_zeros(case):
-    np.testing.assert_array_equal(case.padding.zeros(case.rows), case.zero_padded)
+    np.testing.assert_array_equal(case.padding.put_back(case.rows), case.zero_padded)
 
 
 def test_take_removes_the_padding(case):

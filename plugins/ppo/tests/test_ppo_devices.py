@@ -78,7 +78,7 @@ def test_batch_is_placed_on_device_of_policy(model):
     batch = collect_batch(algo)
     algo.policy.to("meta")
 
-    placed = algo._learner.minibatch_optimizer.placed(batch)
+    placed = algo._learner.minibatch_optimizer.place_batch(batch)
 
     for name in ("obs", "raw_action", "logp", "advantage", "target"):
         assert placed[name].device.type == "meta", name
@@ -93,7 +93,7 @@ def test_update_computes_on_device_of_policy(model):
     optimizer = type(algo._learner.minibatch_optimizer)(algo.policy, algo.config)
     rates = Rates(lr=1e-3, kl_coeff=0.1)
 
-    placed = optimizer.placed(batch)
+    placed = optimizer.place_batch(batch)
     rng = np.random.default_rng(0)
     for minibatch in minibatches(placed, size=16, rng=rng, select_rows=optimizer.rows):
         gradient = optimizer._compute_gradient(minibatch, rates, check=False, entropy=True)
@@ -109,7 +109,7 @@ def test_batch_on_cpu_is_not_copied(framework):
     algo = PPO(DriftEnv, {**SMALL, "framework": framework, "model": LSTM})
     batch = collect_batch(algo)
 
-    placed = algo._learner.minibatch_optimizer.placed(batch)
+    placed = algo._learner.minibatch_optimizer.place_batch(batch)
 
     for name in ("obs", "raw_action", "logp"):
         assert np.shares_memory(np.asarray(placed[name]), batch[name]), name
@@ -123,7 +123,7 @@ def test_minibatches_of_placed_batch_have_same_rows(framework):
     # Another name of the CPU, so that the batch is treated as on any other device.
     algo.policy.device = {"torch": "cpu:0", "tf": "/cpu:0"}[framework]
 
-    placed = optimizer.placed(batch)
+    placed = optimizer.place_batch(batch)
 
     # Both are shuffled with the same seed.
     expected_parts = minibatches(batch, 16, np.random.default_rng(0))

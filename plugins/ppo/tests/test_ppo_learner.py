@@ -65,7 +65,7 @@ class RecordingOptimizer:
         self.mean_kl = mean_kl
         self.state = None
 
-    def placed(self, batch):
+    def place_batch(self, batch):
         return batch
 
     def rows(self, columns, index):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import rlcatalog
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbind
+from rlcatalog.actions import ActionDistribution, check_same_kind, entropy_of, unbind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog.models import ModelV2, inner_model
@@ -324,7 +324,7 @@ class JointDistribution(ActionDistribution):
         Raises:
             NoClosedFormError: See `entropy`.
         """
-        same_kind(self, other)
+        check_same_kind(self, other)
         order = [part.path for part in self.layout.parts]
         order_of_other = [part.path for part in other.layout.parts]
         if order != order_of_other:

@@ -12,9 +12,9 @@ from rlcatalog import SpaceInfo
 from rlcatalog.actions import (
     ActionDistribution,
     Interval,
+    check_same_kind,
     hashable_bound,
     read_bounds,
-    same_kind,
     shape_method,
 )
 from rlcatalog.errors import ConfigError, ModelContractError
@@ -106,7 +106,7 @@ class BetaBase(SharesBase):
         Raises:
             ModelContractError: The other distribution has a different kind or different bounds.
         """
-        same_kind(self, other)
+        check_same_kind(self, other)
         if not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
         return self._divergence(other)
@@ -150,7 +150,7 @@ class DirichletBase(SharesBase):
         Raises:
             ModelContractError: The other distribution has a different kind or shape.
         """
-        same_kind(self, other)
+        check_same_kind(self, other)
         if self.concentration.shape[1:] != other.concentration.shape[1:]:
             raise ModelContractError("Dirichlet.kl() needs a distribution over the same simplex.")
         return self._divergence(other)

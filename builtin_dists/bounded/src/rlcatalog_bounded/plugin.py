@@ -48,7 +48,7 @@ def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa
             f"{action.path}: Dirichlet requires a Simplex, found {action.describe()}."
         )
     if action.is_empty:
-        raise action.without_values("Dirichlet")
+        raise action.error_without_values("Dirichlet")
     return math.prod(action.shape)
 
 

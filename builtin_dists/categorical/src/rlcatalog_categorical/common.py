@@ -12,7 +12,7 @@ from gymnasium import Space
 from numpy.typing import ArrayLike
 
 from rlcatalog import ModelV2, SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind, shape_method
+from rlcatalog.actions import ActionDistribution, BoundDistribution, check_same_kind, shape_method
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog.frameworks import Array, Tensor, TensorOps
@@ -323,6 +323,6 @@ class SlateMultiCategoricalBase(ActionDistribution):
 
     def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
-        same_kind(self, other)
+        check_same_kind(self, other)
         self.slates.check_same(other.slates)
         return super().kl(other)

@@ -102,7 +102,7 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
             f" {action.describe()}."
         )
     if action.is_empty:
-        raise action.without_values("MultiCategorical")
+        raise action.error_without_values("MultiCategorical")
     if _lacks_bounds(action):
         raise UnsupportedSpaceError(
             f"{action.path}: MultiCategorical needs a lower and an upper bound for every value of "

@@ -13,7 +13,7 @@ from gymnasium import Space
 from numpy.typing import ArrayLike
 
 from rlcatalog import ModelV2
-from rlcatalog.actions import same_kind
+from rlcatalog.actions import check_same_kind
 from rlcatalog.frameworks import Array, Tensor
 from rlcatalog_categorical import common
 from rlcatalog_categorical.choice_columns import layout_of, lens_of
@@ -80,7 +80,7 @@ class Categorical(common.CategoricalBase):
 
     def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
-        same_kind(self, other)
+        check_same_kind(self, other)
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
 
 
@@ -171,7 +171,7 @@ class MultiCategorical(common.MultiCategoricalBase):
 
     def _divergences(self, other: Self) -> Any:
         """Return the terms p (log p - log q), `[B, k, longest]`."""
-        same_kind(self, other)
+        check_same_kind(self, other)
         self.layout.check_same(other.layout)
         return self.probs * (self.log_probs - other.log_probs)
 
@@ -245,7 +245,7 @@ class Bernoulli(common.BernoulliBase):
 
     def multi_kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each bit, `[B, n]`."""
-        same_kind(self, other)
+        check_same_kind(self, other)
         return self._p * (self.log_p - other.log_p) + self._q * (self.log_q - other.log_q)
 
 

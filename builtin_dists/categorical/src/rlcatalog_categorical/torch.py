@@ -15,7 +15,7 @@ from torch import Tensor, distributions
 from torch.nn import functional
 
 from rlcatalog import ModelV2
-from rlcatalog.actions import same_kind
+from rlcatalog.actions import check_same_kind
 from rlcatalog.frameworks import Array
 from rlcatalog_categorical import common
 from rlcatalog_categorical.choice_columns import layout_of, lens_of
@@ -136,9 +136,9 @@ class Categorical(_Choices, common.CategoricalBase):
 
     def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
-        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
+        # Equal types, the usual case, need no call; `check_same_kind` also accepts a subclass.
         if type(other) is not type(self):
-            same_kind(self, other)
+            check_same_kind(self, other)
         divergence: Tensor = self._probs() * (self._finite() - other._finite())
         return divergence.sum(-1)
 
@@ -247,9 +247,9 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
 
     def _divergences(self, other: Self) -> Tensor:
         """Return the terms p (log p - log q), `[B, k, longest]`."""
-        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
+        # Equal types, the usual case, need no call; `check_same_kind` also accepts a subclass.
         if type(other) is not type(self):
-            same_kind(self, other)
+            check_same_kind(self, other)
         if other.layout is not self.layout:
             self.layout.check_same(other.layout)
         return self._probs() * (self._finite() - other._finite())
@@ -363,9 +363,9 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
 
     def multi_kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each bit, `[B, n]`."""
-        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
+        # Equal types, the usual case, need no call; `check_same_kind` also accepts a subclass.
         if type(other) is not type(self):
-            same_kind(self, other)
+            check_same_kind(self, other)
         p_1, p_0 = self._probs()
         return torch.addcmul(p_1 * (other.cost_1 - self.cost_1), p_0, other.cost_0 - self.cost_0)
 

@@ -10,9 +10,9 @@ from rlcatalog.actions import (
     ActionDistribution,
     BoundDistribution,
     Interval,
+    check_same_kind,
     hashable_bound,
     read_bounds,
-    same_kind,
     shape_method,
 )
 from rlcatalog.errors import ModelContractError
@@ -107,7 +107,7 @@ class DiagGaussianBase(NormalsBase):
 
     def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence `[B]` between diagonal Gaussians, summed over d."""
-        same_kind(self, other)
+        check_same_kind(self, other)
         return self.divergence(other)
 
 
@@ -154,7 +154,7 @@ class SquashedGaussianBase(NormalsBase):
         Raises:
             ModelContractError: The other distribution has a different kind or different bounds.
         """
-        same_kind(self, other)
+        check_same_kind(self, other)
         if not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError(
                 "SquashedGaussian.kl() needs a distribution with the same bounds."

@@ -11,7 +11,7 @@ from gymnasium import Space
 
 import rlcatalog
 from rlcatalog import ModelV2, SpaceInfo, TupleActions
-from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbind
+from rlcatalog.actions import ActionDistribution, check_same_kind, entropy_of, unbind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog_multi_action.members import Children, Factory, Member, layout_of, values_of
@@ -399,9 +399,9 @@ class CompositeDistribution(ActionDistribution):
         Raises:
             ModelContractError: It is of a different kind, or its parts have different sizes.
         """
-        # In the usual case, the types are equal; `same_kind` also accepts a subclass.
+        # In the usual case, the types are equal; `check_same_kind` also accepts a subclass.
         if type(other) is not type(self):
-            same_kind(self, other)
+            check_same_kind(self, other)
         if other.layout is self.layout:
             return
         here = list(self.layout.inputs.widths)

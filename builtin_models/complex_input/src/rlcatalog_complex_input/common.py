@@ -69,7 +69,7 @@ class ComplexInput(ModelV2):
         self._features: Any = None
         if num_outputs is None:
             return
-        if not layers.share:
+        if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has its own nets and layers.
             self.value_nets = self._build(plan.nets, "value_net")
             self.value_hidden = self.stack_class(layers.inputs, layers.hidden)

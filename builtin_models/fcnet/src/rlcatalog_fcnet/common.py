@@ -60,7 +60,7 @@ class FullyConnected(ModelV2):
         self._features: Any = None
         if num_outputs is None:
             return
-        if not layers.share:
+        if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has its own layers.
             self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
         self.outputs = self.outputs_class(layers)

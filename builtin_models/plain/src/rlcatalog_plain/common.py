@@ -117,7 +117,7 @@ class Plain(ModelV2):
         if layers.logits is None:
             return
         self.outputs = self.outputs_class(layers)
-        if not layers.share:
+        if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has a second module.
             self.value_module = self._make_module(options)
             self._measure_width(self.value_module, examples)

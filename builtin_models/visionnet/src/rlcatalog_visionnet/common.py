@@ -67,7 +67,7 @@ class Vision(ModelV2):
         self._features: Any = None
         if num_outputs is None:
             return
-        if not output.share:
+        if not output.value_shares_hidden:
             # With vf_share_layers=False, the value has its own layers.
             self.value_convs = self.convs_class(network)
             self.value_hidden = self.stack_class(output.inputs, output.hidden)

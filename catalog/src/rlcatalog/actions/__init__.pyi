@@ -15,9 +15,9 @@ from .codec import (
 from .distribution import (
     ActionDistribution as ActionDistribution,
     BoundDistribution as BoundDistribution,
+    check_same_kind as check_same_kind,
     entropy_of as entropy_of,
     params_given as params_given,
-    same_kind as same_kind,
     shape_method as shape_method,
     unbind as unbind,
 )

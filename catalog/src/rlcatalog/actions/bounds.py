@@ -83,7 +83,7 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
             with float32 numbers between them.
     """
     if action.is_empty:
-        raise action.without_values(name)
+        raise action.error_without_values(name)
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
         raise UnsupportedSpaceError(
             f"{action.path}: {name} needs a Box of floats, found {action.describe()}."

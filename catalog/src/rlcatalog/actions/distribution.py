@@ -362,7 +362,7 @@ def params_given(dist: ActionDistribution, actions: TensorTree) -> Any:
     return dist.params_given(actions)
 
 
-def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
+def check_same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
     """Check that `other` is a distribution of the same kind, as a divergence requires.
 
     Raises:

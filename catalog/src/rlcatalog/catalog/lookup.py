@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rlcatalog.actions import mask_key
 from rlcatalog.actions.masks import mask_steps, unused_masks
+from rlcatalog.catalog.lookup_cache import Config, LookupCache
 from rlcatalog.catalog.lookup_warnings import warn_of_problems
-from rlcatalog.catalog.memory import Config, Memory
 from rlcatalog.catalog.model_building import build_model
 from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
@@ -93,7 +93,7 @@ class Lookup:
         self.registry = registry
         self.schema = Schema(registry)
         self.slots = Slots(registry, prefer)
-        self._memory = Memory()
+        self._cache = LookupCache()
 
     def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
         """Return the config keys that a part reads; see `Catalog.config_keys`."""
@@ -137,7 +137,7 @@ class Lookup:
 
     def explain(self, query: Query) -> Resolution:
         """Return the resolution to explain, without a warning."""
-        return self._memory.recall_or_find(
+        return self._cache.recall_or_find(
             what=("explanation", query.framework),
             spaces=(query.obs_space, query.action_space),
             config=_config_to_remember(query),
@@ -155,7 +155,7 @@ class Lookup:
         """Return the resolution of an earlier query like this one, or None."""
         if query.pins is not None:
             return None  # the memory does not compare pins
-        resolution: Resolution | None = self._memory.recall(
+        resolution: Resolution | None = self._cache.recall(
             what=("resolution", query.framework),
             spaces=(query.obs_space, query.action_space),
             config=_config_to_remember(query),
@@ -172,7 +172,7 @@ class Lookup:
         if answer.is_recalled or query.pins is not None:
             return  # this choice was made, and warned of, before
         warn_of_problems(answer.resolution, list(self.registry), self.config_keys)
-        self._memory.remember(
+        self._cache.remember(
             what=("resolution", query.framework),
             spaces=(query.obs_space, query.action_space),
             config=_config_to_remember(query),
@@ -219,7 +219,7 @@ class Lookup:
         # The action distribution, which determines the number of model outputs.
         dists = plan_dists(self.slots, request, dist_names, query.pins)
         if not dists.size:
-            raise action.without_values(dists.part.name)
+            raise action.error_without_values(dists.part.name)
         request = request.replace(num_outputs=dists.size)
 
         # Trunk, memory and head. A config with contradictory shapes fails here, before a framework
@@ -301,7 +301,7 @@ class Lookup:
         """Return the distribution class for an action space and its number of inputs; see
         `Catalog.action_dist`.
         """
-        return self._memory.recall_or_find(
+        return self._cache.recall_or_find(
             what=("action_dist", framework),
             spaces=(action_space,),
             config=(config, dist_type),
@@ -343,7 +343,7 @@ class Lookup:
         kwargs: Mapping[str, Any] | None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `Catalog.model_v2`."""
-        plan = self._memory.recall_or_find(
+        plan = self._cache.recall_or_find(
             what=("model", framework, num_outputs),
             spaces=(obs_space, action_space),
             config=(config, default_model),

@@ -266,7 +266,7 @@ class Learner(Protocol):
     def set_threads(count: int) -> None:
         """Set the number of threads per operation, before the first operation."""
 
-    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a batch on the model's device; the batch is converted and copied
         once per update.
         """

@@ -28,7 +28,7 @@ class Padding(Protocol):
         the values of these rows.
         """
 
-    def zeros(self, rows: Any) -> Any:
+    def put_back(self, rows: Any) -> Any:
         """Return rows with zeros in place of the padding."""
 
 
@@ -191,7 +191,7 @@ def states_in(inputs: Mapping[str, Any]) -> list[Any]:
     return [inputs[name] for name in names if name in inputs]
 
 
-def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Padding) -> dict[str, Any]:
+def without_padding(model: ModelV2, inputs: dict[str, Any], padding: Padding) -> dict[str, Any]:
     """Return a model's input without padding rows."""
     real = {name: value for name, value in inputs.items() if name != "seq_lens"}
     repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}

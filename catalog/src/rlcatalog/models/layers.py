@@ -92,7 +92,7 @@ class OutputPlan:
         hidden: The dense layers, in order.
         logits: The output layer, or None for a trunk.
         free_log_std: Number of outputs that come from a trained vector instead of a layer.
-        share: Whether the value layer reads the policy's hidden layers.
+        value_shares_hidden: Whether the value layer reads the policy's hidden layers.
         outputs: Width of the output.
     """
 
@@ -100,7 +100,7 @@ class OutputPlan:
     hidden: list[DenseSpec]
     logits: DenseSpec | None
     free_log_std: int
-    share: bool
+    value_shares_hidden: bool
     outputs: int
 
     @property
@@ -124,7 +124,7 @@ class OutputPlan:
             width = spec.size
         if self.logits is None:
             return stages
-        if not self.share:
+        if not self.value_shares_hidden:
             # The value has its own copy of every layer up to here.
             stages += [replace(stage, name=f"value, {stage.name}") for stage in stages]
         stages.append(Stage("value", (), self.features + 1))
@@ -170,7 +170,7 @@ def output_plan(
             hidden=layers,
             logits=None,
             free_log_std=0,  # a trunk has no logits, so no standard deviations
-            share=settings.vf_share_layers,
+            value_shares_hidden=settings.vf_share_layers,
             outputs=layers[-1].size if layers else inputs,
         )
     free_log_std = 0
@@ -193,6 +193,6 @@ def output_plan(
         hidden=layers,
         logits=logits,
         free_log_std=free_log_std,
-        share=settings.vf_share_layers,
+        value_shares_hidden=settings.vf_share_layers,
         outputs=num_outputs,
     )

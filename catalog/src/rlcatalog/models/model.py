@@ -16,8 +16,8 @@ from rlcatalog.models import nested_losses
 from rlcatalog.models.bookkeeping import (
     ModelBookkeeping,
     get_submodel,
-    real_rows,
     states_in,
+    without_padding,
 )
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.spaces.info import Space
@@ -175,7 +175,7 @@ class ModelV2:
         if internals.ends_with_features and seq_lens is not None:
             padding = internals.padding_to_remove(self, inputs, seq_lens)
         if padding is not None:
-            inputs = real_rows(self, inputs, padding)
+            inputs = without_padding(self, inputs, padding)
             seq_lens = None
 
         internals.add_forms_of_obs(self, inputs)
@@ -184,7 +184,7 @@ class ModelV2:
         # RLlib's contract: last_output() returns it until the next call.
         internals.last_output = output
         if padding is not None:
-            output = padding.zeros(output)
+            output = padding.put_back(output)
         if not new_state:
             new_state = state
         return output, new_state

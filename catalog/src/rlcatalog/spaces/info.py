@@ -126,7 +126,7 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         """Whether values of this space are empty arrays."""
         return self.shape is not None and 0 in self.shape
 
-    def without_values(self, name: str) -> UnsupportedSpaceError:
+    def error_without_values(self, name: str) -> UnsupportedSpaceError:
         """Return the error for an action space without values."""
         return UnsupportedSpaceError(
             f"{self.path}: {self.describe()} has no values, so {name} has nothing to choose."

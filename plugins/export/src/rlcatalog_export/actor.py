@@ -28,7 +28,13 @@ from rlcatalog_export.actor_inputs import Observations
 from rlcatalog_export.formats import Runner, runner_for
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import LEAST
-from rlcatalog_policy import Stepper, check_reward, check_step, space_from_json, with_batch_hint
+from rlcatalog_policy import (
+    Stepper,
+    check_finite_step,
+    check_reward,
+    space_from_json,
+    with_batch_hint,
+)
 
 
 class ActorState(NamedTuple):
@@ -326,7 +332,7 @@ class Actor:
         dist_inputs = arrays[places["dist_inputs"]]
         value = arrays[places["value"]] if "value" in places else None
         # A sum of products is not finite if a factor is not, so one number checks two arrays. It
-        # may also overflow; therefore `check_step` looks closely.
+        # may also overflow; therefore `check_finite_step` looks closely.
         value_or_logp = logp if value is None else value
         is_finite = (
             math.isfinite(np.vdot(logp, value_or_logp))
@@ -336,7 +342,7 @@ class Actor:
         )
         if not is_finite:
             encoded, preprocessor = self._observations.encoded(feeds)
-            check_step(logp, value, dist_inputs, encoded, preprocessor, steps)
+            check_finite_step(logp, value, dist_inputs, encoded, preprocessor, steps)
         new_state = None
         if self._state_places:
             new_state = ActorState({name: arrays[place] for place, name in self._state_places})

@@ -22,7 +22,7 @@ from .manifest import (
     config_from_plain as config_from_plain,
     plain_config as plain_config,
 )
-from .non_finite import check_step as check_step
+from .non_finite import check_finite_step as check_finite_step
 from .policy import Policy as Policy
 from .saving import forget as forget
 from .sequences import (

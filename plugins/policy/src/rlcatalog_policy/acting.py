@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.frameworks import Array, Backend, Step, Tensor
 from rlcatalog_policy.encoder import host_values, to_array
 from rlcatalog_policy.history import Rewards
-from rlcatalog_policy.non_finite import check_step
+from rlcatalog_policy.non_finite import check_finite_step
 from rlcatalog_policy.state import State
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def take_step(
         raw_array = to_array(raw)
         _check_tensors(policy, raw_array, logp, value, dist_inputs, encoded, mask, before.steps)
     else:
-        check_step(logp, value, dist_inputs, encoded, policy.preprocessor, before.steps)
+        check_finite_step(logp, value, dist_inputs, encoded, policy.preprocessor, before.steps)
         if policy.output_checker.checks_actions:
             policy.output_checker.check_actions(raw, mask)
 
@@ -91,7 +91,7 @@ def _check_tensors(
     """
     logp_array = host_values(logp)
     if logp_array is not None:
-        check_step(
+        check_finite_step(
             logp_array,
             host_values(value),
             host_values(dist_inputs),

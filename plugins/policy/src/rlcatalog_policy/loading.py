@@ -146,7 +146,7 @@ def load_for(
             resolution = _look_up(
                 catalog, manifest, tensor_files, obs_space, action_space, framework, model
             )
-            _check_announced_weights(resolution, tensor_files[WEIGHTS])
+            _check_expected_weights(resolution, tensor_files[WEIGHTS])
             policy = Policy(catalog, resolution, obs_space, action_space)
         _restore_arrays(policy, manifest, tensor_files)
     return policy
@@ -425,7 +425,7 @@ def _name_file_in_errors(tensor_file: TensorFile) -> Iterator[None]:
         raise SavedPolicyError(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def _check_announced_weights(resolution: Resolution, weights_file: TensorFile) -> None:
+def _check_expected_weights(resolution: Resolution, weights_file: TensorFile) -> None:
     """Raise an error if the config needs more weights than the file contains.
 
     Raises:

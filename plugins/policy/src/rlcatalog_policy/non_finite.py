@@ -16,7 +16,7 @@ from rlcatalog.errors import NonFiniteError
 from rlcatalog.observations import Array, Preprocessor
 
 
-def check_step(
+def check_finite_step(
     logp: Array,
     value: Array | None,
     inputs: Array,

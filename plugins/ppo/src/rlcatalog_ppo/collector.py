@@ -229,7 +229,7 @@ class Collector:
             scaled=scaled,
         )
         if self._trajectory_columns.is_needed:
-            record.trajectory = self._trajectory_columns.select(
+            record.rllib_columns = self._trajectory_columns.select(
                 obs=inputs.obs,
                 policy_step=policy_step,
                 env_step=env_step,
@@ -401,7 +401,7 @@ class Collector:
     def _add_trajectory_columns(self, rollout: Rollout, records: Sequence[StepRecord]) -> None:
         """Add views of future steps, and the columns for a `custom_loss`, to a rollout."""
         policy = self._trained_policy
-        trajectory = stack_steps([record.trajectory for record in records])
+        trajectory = stack_steps([record.rllib_columns for record in records])
         if self._postprocess is not None:
             trajectory |= added_columns(
                 self._postprocess,

@@ -155,7 +155,7 @@ class TFLearner:
         """Update the weights with their gradients and the optimiser's learning rate."""
         self.optimizer.apply(list(gradients), self.variables)
 
-    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a batch on the model's device; see `rlcatalog.frameworks.Learner`."""
         if self.policy.device == "cpu":
             return batch

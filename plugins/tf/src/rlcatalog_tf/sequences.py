@@ -64,7 +64,7 @@ class Padding:
         indices = tf.minimum(first_rows + steps, last_rows)
         return map_tensors(rows, lambda part: tf.gather(part, tf.reshape(indices, [-1])))
 
-    def zeros(self, rows: Tensor) -> Any:
+    def put_back(self, rows: Tensor) -> Any:
         """Pad rows `[R, ...]` with zeros."""
         padded_rows = tf.shape(self.lengths)[0] * self.length
         shape = tf.concat([[padded_rows], tf.shape(rows)[1:]], axis=0)

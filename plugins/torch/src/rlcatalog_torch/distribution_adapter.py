@@ -31,9 +31,9 @@ from rlcatalog.actions import (
     ActionDistribution,
     Interval,
     action_codec,
+    check_same_kind,
     hashable_bound,
     read_bounds,
-    same_kind,
 )
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ModelContractError, NoClosedFormError, UnsupportedSpaceError, shown
@@ -309,7 +309,7 @@ class AdaptedDistribution(TorchDistribution):
         """Return the KL divergence `[B]`, clipped to finite numbers, if `torch.distributions`
         implements it.
         """
-        same_kind(self, other)
+        check_same_kind(self, other)
         try:
             return OPS.finite(kl_divergence(self.dist, other.dist))  # type: ignore[attr-defined, no-any-return]
         except NotImplementedError:
@@ -358,7 +358,7 @@ def _fit(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str,
         ModelContractError: A factory does not return a distribution.
     """
     if action.is_empty:
-        raise action.without_values(cls.__name__)
+        raise action.error_without_values(cls.__name__)
     if action.is_composite:
         raise UnsupportedSpaceError(
             f"{action.path}: {cls.__name__} is for single parts, found {action.describe()}."

@@ -269,7 +269,7 @@ class TorchLearner:
             clip_gradients(self.parameters, norm, limit)
         self.optimizer.step(lr)
 
-    def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a batch as tensors on the model's device; see `rlcatalog.frameworks.Learner`."""
         device = self.policy.device
 

@@ -71,7 +71,7 @@ class Padding:
         indices = self._to_tensor(np.minimum(first_rows + steps, last_rows))
         return map_tensors(rows, lambda part: part.index_select(0, indices))
 
-    def zeros(self, rows: Tensor) -> Tensor:
+    def put_back(self, rows: Tensor) -> Tensor:
         """Pad rows `[R, ...]` with zeros."""
         if not self.needed:
             return rows

@@ -1,4 +1,4 @@
-"""`Memory`: the latest lookups of a catalog, with their results."""
+"""`LookupCache`: the latest lookups of a catalog, with their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 64
 
 
 class _Entry(NamedTuple):
-    """A lookup and its result; see `Memory.recall`."""
+    """A lookup and its result; see `LookupCache.recall`."""
 
     what: Hashable
     spaces: tuple[Space, ...]
@@ -27,7 +27,7 @@ class _Entry(NamedTuple):
     result: Any
 
 
-class Memory:
+class LookupCache:
     """The latest lookups, the newest first."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlcatalog.catalog.memory import SIZE, Memory
+from rlcatalog.catalog.lookup_cache import SIZE, LookupCache
 
 
 def remember_lookups(memory, numbers):
@@ -18,7 +18,7 @@ def recall_lookup(memory, number):
 
 
 def test_memory_keeps_64_results():
-    memory = Memory()
+    memory = LookupCache()
 
     remember_lookups(memory, range(64))
 
@@ -28,7 +28,7 @@ def test_memory_keeps_64_results():
 
 
 def test_memory_drops_the_oldest_result_when_it_is_full():
-    memory = Memory()
+    memory = LookupCache()
     remember_lookups(memory, range(64))
 
     remember_lookups(memory, [64])
@@ -44,7 +44,7 @@ SECOND_SPACE = [1]
 
 def recall_with(what="resolution", spaces=(FIRST_SPACE, SECOND_SPACE), config=({"k": [1]}, (2,))):
     """Remember a result for the defaults, and recall it with these arguments."""
-    memory = Memory()
+    memory = LookupCache()
     memory.remember("resolution", (FIRST_SPACE, SECOND_SPACE), ({"k": [1]}, (2,)), "result")
     return memory.recall(what, spaces, config)
 
@@ -68,7 +68,7 @@ def test_different_lookup_is_not_recalled(changes):
 
 
 def test_remembered_config_is_a_copy():
-    memory = Memory()
+    memory = LookupCache()
     config = {"fcnet_hiddens": [8]}
     memory.remember("resolution", (), config, "result")
 
@@ -79,7 +79,7 @@ def test_remembered_config_is_a_copy():
 
 
 def test_recall_or_find_finds_once():
-    memory = Memory()
+    memory = LookupCache()
     calls = []
 
     def find():
