@@ -17,7 +17,7 @@ from ray.tune.registry import register_env
 
 import rlcatalog_rllib
 from rlcatalog.errors import WorkerError
-from rlcatalog_rllib.env_runner import check_runners
+from rlcatalog_rllib.env_runner import CatalogEnvRunner, check_runners
 from rlcatalog_rllib.worker_deaths import LIMIT, forget_starts, record_start
 
 
@@ -228,11 +228,15 @@ class GroupWithFailure:
     """Stands for Ray's group of runners: one that works, and one with an error."""
 
     def foreach_env_runner(self, function, **_):
-        runners = [
-            SimpleNamespace(_failure=None),
-            SimpleNamespace(_failure=WorkerError("SIGSEGV")),
-        ]
+        runners = [make_runner(failure=None), make_runner(failure=WorkerError("SIGSEGV"))]
         return [function(runner) for runner in runners]
+
+
+def make_runner(failure):
+    """Return a runner without environments that reports this failure."""
+    runner = object.__new__(CatalogEnvRunner)
+    runner._failure = failure
+    return runner
 
 
 def make_algorithm(env_runner_group, eval_env_runner_group):
