@@ -70,9 +70,11 @@ nitpick_ignore_regex = [
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
-        r"AbstractContextManager|Actions|AnyEnv|Array|AutoresetMode|Batch|Choice|Data|DistPlan|EnvSpaces"
-        r"|FlatConfig|History|Lowered|Masks?|ModelArgument|NotGiven|PartsCatalog|Rewards|Rows|Space|T|Tensor"
-        r"|TensorTree|TrunkObservation|Unclaimed|VectorEnv|Verdict|bounds|info",
+        r"AbstractContextManager|Actions|AlgorithmConfig|AnyEnv|Array|ArrayLike|AutoresetMode|BaseAlgorithm"
+        r"|Batch|Choice|Data|DistPlan|EnvMaker|EnvSpaces|FlatConfig|Forms|HasOutputLayers|History|Lowered"
+        r"|Masks?|ModelArgument|NotGiven|PartsCatalog|RLModule|Rewards|Rows|Shapes|SharedTable|Space|T"
+        r"|Tensor|TensorTree|TrunkObservation|Unclaimed|Values|VectorEnv|Verdict|bounds|info"
+        r"|kit\.OutputFunction",
     ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),
