@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from rlcatalog.config import read_config
 from rlcatalog.errors import ConfigError
-from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
+from rlcatalog_gaussian.numeric_limits import MAX_LOG_STD, SQUASHED_LOG_STD
 
 
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):

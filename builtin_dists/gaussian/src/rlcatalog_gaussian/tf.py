@@ -14,7 +14,7 @@ from rlcatalog_gaussian.common import (
     SquashedGaussianBase,
 )
 from rlcatalog_gaussian.config import clip_range, squashed_clip_range
-from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
+from rlcatalog_gaussian.numeric_limits import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_tf import OPS, draw_normal, tf, to_float32_at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)

@@ -18,7 +18,7 @@ from rlcatalog_gaussian.common import (
     SquashedGaussianBase,
 )
 from rlcatalog_gaussian.config import clip_range, squashed_clip_range
-from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
+from rlcatalog_gaussian.numeric_limits import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_torch import HALF, LOWEST, TorchDistribution, tensor_interval, to_float32_at_least
 from rlcatalog_torch.private_api import version_of
 
