@@ -61,7 +61,7 @@ def find_rules(code):
     return [finding.rule for finding in plain_code.find(file)]
 
 
-def test_every_rule_has_a_case():
+def test_rules_all_have_a_case():
     assert set(CASES) == set(plain_code.RULES)
 
 

@@ -45,8 +45,8 @@ class ModelBookkeeping:
         ops: The framework's tensor operations.
         preprocessor: The preprocessor of the model's observations if they have a structure to
             restore; otherwise None.
-        ends_with_features: Whether the model was built with `num_outputs=None`, and so has no
-            logits. Without a state, such a model never sees padding.
+        ends_with_features: Whether the model was built with `num_outputs=None`, so that it
+            returns features instead of logits. Without a state, such a model never sees padding.
         is_vector: Whether the model's observations are vectors.
         last_output: The output of the model's last call, which RLlib's `last_output()` returns.
         passed_models: The models that `assemble` passed to the model's constructor, by argument

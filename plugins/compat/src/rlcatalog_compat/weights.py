@@ -134,8 +134,8 @@ def _match_weights(
 
 
 def _unused_names(model_weights: Mapping[str, Array], rllib_weights: _RLlibWeights) -> list[str]:
-    """Return the names of RLlib's weights that no weight of the model takes, without those that
-    RLlib's nets have but never use.
+    """Return the names of RLlib's weights that no weight of the model takes. Weights that
+    RLlib's nets have but never use are left out.
     """
     idle_patterns = list(NAMES["idle"]["anywhere"])
     # An LSTM's weights are in `cell`, attention's in `transformer`.

@@ -423,7 +423,7 @@ def _set_up(
         config: Ray's config.
         env: What Ray creates the environment from.
         env_config: The environment's config.
-        settings: The keys that the user gave to Ray, and those that Ray Tune searches over.
+        settings: The keys that the user gave to Ray, and the keys that Ray Tune searches over.
         recipes: The recipes for all policies.
         spec: The spec for the modules.
         env_to_module: The factory for the env-to-module connectors.

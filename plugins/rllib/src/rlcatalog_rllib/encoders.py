@@ -219,7 +219,7 @@ class ViewHistory:
 
 
 def _last_actions(episodes: Sequence[SingleAgentEpisode], has_continued: Array) -> Array:
-    """Return the last raw actions `[B, width]` of episodes, and zeros for those that did not
+    """Return the last raw actions `[B, width]` of episodes; zeros for an episode that did not
     continue.
     """
     rows = np.flatnonzero(has_continued).tolist()

@@ -217,7 +217,7 @@ class Parts(cst.CSTTransformer):
         self._names_by_text: dict[str, str] = {}
         #: Parameters of lambdas inside the expression.
         self._bound: set[str] = set()
-        #: Nodes that are no expressions of their own, such as the name of an attribute.
+        #: Nodes that are only part of an expression, such as the name of an attribute.
         self._kept: set[cst.CSTNode | None] = set()
         #: Names that a new parameter must not have.
         self._taken = names_in(node)
