@@ -41,11 +41,11 @@ def take_step(
     """
     episode_states = policy._episode_states
     is_tensor = not isinstance(encoded, np.ndarray)
-    # Views of past steps are arrays, so they are computed from an array.
-    obs = encoded
+    # Views of past steps are arrays, so they read an array.
+    view_input = encoded
     if is_tensor:
-        obs = episode_states.array_for_views(encoded)
-    before = episode_states.resume(obs, state, prev_reward)
+        view_input = episode_states.view_input(encoded)
+    before = episode_states.resume(view_input, state, prev_reward)
 
     # In PyTorch `rlcatalog_torch.backend.TorchBackend.act`, in TensorFlow
     # `rlcatalog_tf.backend.TFBackend.act`; for a frozen policy,
@@ -63,18 +63,20 @@ def take_step(
     raw_array = raw
     if is_tensor:
         raw_array = to_array(raw)
-        _check_tensors(policy, raw_array, logp, value, dist_inputs, encoded, mask, before.steps)
+        _check_step_of_tensors(
+            policy, raw_array, logp, value, dist_inputs, encoded, mask, before.steps
+        )
     else:
         check_finite_step(logp, value, dist_inputs, encoded, policy.preprocessor, before.steps)
         if policy.output_checker.checks_actions:
             policy.output_checker.check_actions(raw, mask)
 
-    after = episode_states.after(before, obs, raw_array, new_memory)
+    after = episode_states.after(before, view_input, raw_array, new_memory)
     action = policy.action_codec.adapt(raw_array)
     return Step(action, raw, logp, value, dist_inputs, after)
 
 
-def _check_tensors(
+def _check_step_of_tensors(
     policy: Policy,
     raw: Array,
     logp: Tensor,

@@ -276,8 +276,8 @@ class Policy:
         # A policy that keeps no state ignores a wrong one.
         if state is not None:
             check_state(state, encoded.shape[0])
-        obs = self._episode_states.array_for_views(encoded)
-        return self._episode_states.resume(obs, state, prev_reward)
+        view_input = self._episode_states.view_input(encoded)
+        return self._episode_states.resume(view_input, state, prev_reward)
 
     def values(
         self,

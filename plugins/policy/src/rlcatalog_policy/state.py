@@ -82,8 +82,8 @@ class NoStates:
     def start(self, rows: int) -> None:
         """Return None, because there is no state."""
 
-    def array_for_views(self, encoded: Tensor) -> Tensor:
-        """Return the observations; there are no views to read them."""
+    def view_input(self, encoded: Tensor) -> Tensor:
+        """Return the observations unchanged, because there are no views to read them."""
         return encoded
 
     def resume(
@@ -124,8 +124,8 @@ class EpisodeStates:
             past=self.memory.start_past(rows),
         )
 
-    def array_for_views(self, encoded: Tensor) -> Any:
-        """Return encoded observations as an array if the model's views read them.
+    def view_input(self, encoded: Tensor) -> Any:
+        """Return what views read of encoded observations: an array, if the model has views.
 
         For other models they stay where they are, because copying them from a GPU takes time.
         """
@@ -139,7 +139,7 @@ class EpisodeStates:
         """Return the inputs of a step, including the last rewards and the views of past steps.
 
         Args:
-            encoded: The step's observations `[B, ...]`, as `array_for_views` returned them.
+            encoded: The step's observations `[B, ...]`, as `view_input` returned them.
             state: The state after the last step; None if all episodes are starting.
             prev_reward: The last step's rewards `[B]`, for models that request them.
 
