@@ -86,21 +86,21 @@ def test_interrupts_and_typed_errors_are_not_replaced(acme_policy, error):
 def test_error_outside_of_the_part_blames_its_return_value(acme_policy):
     # No frame of the plugin is in the traceback.
     with pytest.raises(PartError, match="failed on this part or its return value") as caught:
-        acme_policy.output_checker.blame(ValueError("outside"))
+        acme_policy.output_checker.raise_if_part_at_fault(ValueError("outside"))
 
     assert "acme-nets 1.0" in str(caught.value)
 
 
-def test_blaming_replaces_errors_of_its_block(acme_policy):
-    with pytest.raises(PartError), acme_policy.output_checker.blaming():
+def test_errors_of_a_named_block_are_replaced(acme_policy):
+    with pytest.raises(PartError), acme_policy.output_checker.name_part_in_errors():
         raise ValueError("outside")
 
 
 def test_errors_are_not_replaced_without_third_party_parts():
     policy = build_policy()
 
-    policy.output_checker.blame(ValueError("outside"))  # raises nothing
-    with pytest.raises(ValueError, match="outside"), policy.output_checker.blaming():
+    policy.output_checker.raise_if_part_at_fault(ValueError("outside"))  # raises nothing
+    with pytest.raises(ValueError, match="outside"), policy.output_checker.name_part_in_errors():
         raise ValueError("outside")
 
 
@@ -136,7 +136,7 @@ def test_type_error_names_a_model_method_with_wrong_arguments(method, wrong_meth
 
     with pytest.raises(ModelContractError, match=rf"^OddModel\.{method}\(\) cannot be") as caught:
         # This is called after a part has raised an error, and looks for the cause.
-        policy.output_checker.blame(TypeError("missing"))
+        policy.output_checker.raise_if_part_at_fault(TypeError("missing"))
 
     assert f"as the contract requires, {required}: it takes (" in str(caught.value)
     assert str(caught.value).endswith("TypeError: missing")
@@ -151,7 +151,7 @@ def test_type_error_with_right_arguments_is_not_replaced():
 
     policy = build_policy(custom_model=MyModel, custom_action_dist=MyDist)
 
-    policy.output_checker.blame(TypeError("missing"))  # raises nothing
+    policy.output_checker.raise_if_part_at_fault(TypeError("missing"))  # raises nothing
 
 
 def test_inner_model_may_have_another_value_function():
@@ -161,7 +161,7 @@ def test_inner_model_may_have_another_value_function():
     policy = build_policy(custom_model=InnerModel, use_lstm=True)
     InnerModel.value_function = value_of_features
 
-    policy.output_checker.blame(
+    policy.output_checker.raise_if_part_at_fault(
         TypeError("missing")
     )  # raises nothing: the LSTM computes the values
 
@@ -174,7 +174,7 @@ def test_type_error_names_an_inner_model_with_another_forward():
     InnerModel.forward = forward_without_state
 
     with pytest.raises(ModelContractError, match=r"^InnerModel\.forward\(\) cannot be called"):
-        policy.output_checker.blame(TypeError("missing"))
+        policy.output_checker.raise_if_part_at_fault(TypeError("missing"))
 
 
 def takes_one_argument(self, x):
@@ -205,7 +205,7 @@ def test_type_error_names_a_dist_method_with_wrong_arguments(method, wrong_metho
 
     with pytest.raises(ModelContractError, match=rf"^OddDist\.{method}\(\) cannot be") as caught:
         # This is called after a part has raised an error, and looks for the cause.
-        policy.output_checker.blame(TypeError("missing"))
+        policy.output_checker.raise_if_part_at_fault(TypeError("missing"))
 
     assert f"as the contract requires, {required}: it takes (" in str(caught.value)
 
@@ -217,7 +217,7 @@ def test_signatures_are_not_checked_after_other_errors():
     policy = build_policy(custom_action_dist=OddDist)
     OddDist.sample = takes_one_argument
 
-    policy.output_checker.blame(ValueError("not a TypeError"))  # raises nothing
+    policy.output_checker.raise_if_part_at_fault(ValueError("not a TypeError"))  # raises nothing
 
 
 def test_model_chain_lists_a_model_and_those_inside():

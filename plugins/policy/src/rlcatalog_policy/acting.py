@@ -56,7 +56,8 @@ def take_step(
                 encoded, before.views, before.memory, mask, explore
             )
         except BaseException as error:
-            policy.output_checker.blame(error)  # may raise another error, which names a plugin
+            # If a plugin is at fault, this raises another error, which names it.
+            policy.output_checker.raise_if_part_at_fault(error)
             raise
 
     # The step keeps tensors; the state and the environment's actions are arrays.

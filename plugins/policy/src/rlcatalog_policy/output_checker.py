@@ -240,18 +240,18 @@ class OutputChecker:
             " nn.ModuleList and nn.ModuleDict."
         )
 
-    # --- which part is to blame -------------------------------------------------------------------
+    # --- which part is at fault -------------------------------------------------------------------
 
     @contextmanager
-    def blaming(self) -> Iterator[None]:
-        """Run the parts' code; see `blame`."""
+    def name_part_in_errors(self) -> Iterator[None]:
+        """Run the parts' code; see `raise_if_part_at_fault`."""
         try:
             yield
         except BaseException as error:
-            self.blame(error)
+            self.raise_if_part_at_fault(error)
             raise
 
-    def blame(self, error: BaseException) -> None:
+    def raise_if_part_at_fault(self, error: BaseException) -> None:
         """Replace an error that a plugin's part raised with a typed error; do nothing for
         other errors.
 
@@ -269,7 +269,7 @@ class OutputChecker:
         parts_by_package = self._third_party_parts()
         if not parts_by_package:
             return
-        # From the innermost call outwards: the first one in a plugin's package is to blame.
+        # From the innermost call outwards: the first one in a plugin's package is at fault.
         for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
             part = parts_by_package.get(_package_of(frame.f_globals.get("__name__")))
             if part is not None:

@@ -117,7 +117,7 @@ class Policy:
         self.device = "cpu"
         # The model and its memory of an episode.
         self.model = new_model(self) if model is None else model
-        with self.output_checker.blaming():
+        with self.output_checker.name_part_in_errors():
             self.memory = Memory(self.model)
             #: The views of past steps that the model requests.
             self.views = Views(
@@ -300,7 +300,7 @@ class Policy:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
         before = self._resume(encoded, state, prev_reward)
-        with self._model_lock, self.output_checker.blaming():
+        with self._model_lock, self.output_checker.name_part_in_errors():
             values = self.backend.values(encoded, before.views, before.memory)
         array = host_values(values)
         if array is not None:
@@ -421,7 +421,7 @@ class Policy:
         """
         if check:
             check_batch(self, batch)
-        with self._model_lock, self.output_checker.blaming():
+        with self._model_lock, self.output_checker.name_part_in_errors():
             evaluation: Evaluation = self.backend.evaluate(batch, entropy)
             return evaluation
 
