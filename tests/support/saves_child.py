@@ -216,7 +216,9 @@ def crafted(folder: Path, framework: str, part: int, seed: int) -> dict[str, Any
     from rlcatalog_policy import Manifest
 
     keys = rlcatalog.default_catalog().schema.keys
-    all_of_them = crafted_saves.crafts(list(Manifest.__struct_fields__[:-1]), list(keys), seed)
+    all_of_them = crafted_saves.crafts(
+        list(Manifest.__struct_encode_fields__[:-1]), list(keys), seed
+    )
     random.Random(seed).shuffle(all_of_them)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + (1 << 30)

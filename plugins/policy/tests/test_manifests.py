@@ -24,7 +24,7 @@ def make_manifest(*, config=None, parts=None, files=None, version=3):
     return Manifest(
         format="rlcatalog-policy",
         format_version=version,
-        rlcatalog="0.1",
+        kernel_version="0.1",
         framework="torch",
         config=config or {},
         parts=parts or {"trunk": "a/b"},

@@ -41,7 +41,7 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         format: `"rlcatalog-policy"`.
         format_version: Version of this layout.
-        rlcatalog: Version of the kernel that wrote it.
+        kernel_version: Version of the kernel that wrote it; in the file, its key is `"rlcatalog"`.
         framework: `"torch"` or `"tf"`.
         config: The keys of the model config that differ from their defaults, and the values of all
             `rlcatalog.config.RULES`.
@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     format: str
     format_version: int
-    rlcatalog: str
+    kernel_version: str = msgspec.field(name="rlcatalog")
     framework: str
     config: dict[str, Any]
     parts: dict[str, str]
@@ -108,7 +108,9 @@ def encode(manifest: Manifest) -> bytes:
     def cannot_be_written(why: str) -> SavedPolicyError:
         return SavedPolicyError(f"the config or a space cannot be written as JSON: {why}")
 
-    data = msgspec.structs.asdict(manifest)
+    # Under the names of the file, which differ from the attributes'.
+    keys = manifest.__struct_encode_fields__
+    data = dict(zip(keys, msgspec.structs.astuple(manifest), strict=True))
     # JSON supports neither integers with thousands of digits nor lists that contain themselves.
     with raised_as(cannot_be_written, SavedPolicyError):
         data["config"] = {key: _to_json(value, key) for key, value in manifest.config.items()}
@@ -130,7 +132,7 @@ def decode(file: RegularFile) -> Manifest:
     """
     path = file.path
     data = _read_data(file)
-    missing_names = [name for name in Manifest.__struct_fields__ if name not in data]
+    missing_names = [name for name in Manifest.__struct_encode_fields__ if name not in data]
     if missing_names:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing_names}.")
 

@@ -56,7 +56,7 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     manifest = Manifest(
         format=FORMAT,
         format_version=FORMAT_VERSION,
-        rlcatalog=__version__,
+        kernel_version=__version__,
         framework=policy.framework,
         config=_config_to_save(resolution),
         parts=dict(pins.parts),
