@@ -111,10 +111,10 @@ def load(
     source = Path(directory)
     spaces = {"observation_space": observation_space, "action_space": action_space}
     start_of_call = f"rlcatalog.load({str(source)!r}, "
-    return load_for(start_of_call, source, spaces, framework, model, catalog)
+    return load_for_call(start_of_call, source, spaces, framework, model, catalog)
 
 
-def load_for(
+def load_for_call(
     start_of_call: str,
     source: Path,
     spaces: Mapping[str, Any],
@@ -122,7 +122,7 @@ def load_for(
     model: ModelArgument | Mapping[str, Any] | None,
     catalog: Catalog | None,
 ) -> Policy:
-    """Restore a policy; see `load`, which calls it, as PPO does for a run's folder.
+    """Restore a policy for a call of the user: of `load`, or of PPO for a run's folder.
 
     Args:
         start_of_call: How the user's call begins, for lines to paste in error messages.

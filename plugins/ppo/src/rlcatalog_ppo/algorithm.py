@@ -20,7 +20,7 @@ from rlcatalog import Catalog, Policy, build, default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import EnvMasks, Frozen, config_with_model, read_manifest
-from rlcatalog_policy.loading import load_for
+from rlcatalog_policy.loading import load_for_call
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.collector import Collector
@@ -652,7 +652,7 @@ def _load_policy(
     make_env = EnvMaker(env, env_config, manifest.config, catalog)
     env_or_maker = make_env if make_env.num_passed is None else env
     spaces = unwritten_spaces(manifest, env_or_maker, catalog)
-    return load_for(call, folder, spaces, framework=None, model=model, catalog=catalog)
+    return load_for_call(call, folder, spaces, framework=None, model=model, catalog=catalog)
 
 
 def _refuse_restore(
