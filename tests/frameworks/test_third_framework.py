@@ -205,7 +205,7 @@ def test_part_without_code_for_the_framework_is_an_error(catalog):
     [("cut", (np.ones((2, 3)), None)), ("padded", (np.ones((2, 3)), 4))],
 )
 def test_missing_tensor_operation_is_an_error(toy_policy, operation, arguments):
-    ops = toy_policy.model._rlcatalog.ops
+    ops = toy_policy.model._rlcatalog_bookkeeping.ops
     assert ops is OPS
 
     with pytest.raises(NotServedError, match=f"'toy' has no tensor operation '{operation}'"):
@@ -213,7 +213,7 @@ def test_missing_tensor_operation_is_an_error(toy_policy, operation, arguments):
 
 
 def test_tensor_operation_of_the_framework_works(toy_policy):
-    assert toy_policy.model._rlcatalog.ops.total([1, 2]) == 3
+    assert toy_policy.model._rlcatalog_bookkeeping.ops.total([1, 2]) == 3
 
 
 # --- the conformance kit --------------------------------------------------------------------------

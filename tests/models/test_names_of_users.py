@@ -212,8 +212,8 @@ def test_new_model_has_one_private_attribute(framework):
         import torch
 
         names -= set(vars(torch.nn.Module()))
-    assert [name for name in names if name.startswith("_")] == ["_rlcatalog"]
-    assert names - {"_rlcatalog"} <= CONTRACT | OFFERED
+    assert [name for name in names if name.startswith("_")] == ["_rlcatalog_bookkeeping"]
+    assert names - {"_rlcatalog_bookkeeping"} <= CONTRACT | OFFERED
 
 
 def call_new_model(framework):
@@ -230,14 +230,14 @@ def call_new_model(framework):
 
 @in_both_frameworks
 def test_kernel_state_is_pickled_without_the_last_output(framework):
-    internals = call_new_model(framework)._rlcatalog
-    assert internals.last_output is not None
+    bookkeeping = call_new_model(framework)._rlcatalog_bookkeeping
+    assert bookkeeping.last_output is not None
 
-    restored = pickle.loads(pickle.dumps(internals))
+    restored = pickle.loads(pickle.dumps(bookkeeping))
 
     assert restored.last_output is None
-    assert restored.ops == internals.ops
-    assert restored.is_vector == internals.is_vector
+    assert restored.ops == bookkeeping.ops
+    assert restored.is_vector == bookkeeping.is_vector
 
 
 def test_torch_model_can_be_copied():

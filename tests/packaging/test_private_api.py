@@ -137,7 +137,7 @@ def test_private_use_is_found(line, name):
         "class Net:\n    def _run(self): ...\n    def run(self, other): other._run()",
         "class Net:\n    def __init__(self): self._rows = 1\nrows = lambda net: net._rows",
         "sys._getframe(1)\npoint._replace(x=1)",
-        "net._rlcatalog.part",
+        "net._rlcatalog_bookkeeping.part",
         "'_softmax'",
         "'a sentence about torch._C'",
         "module.__dict__['weight']",

@@ -115,7 +115,7 @@ class Net(ModelV2):
     """A linear net."""
 
     framework_of_class = "toy"
-    _rlcatalog_internals = NetBookkeeping
+    _rlcatalog_bookkeeping_class = NetBookkeeping
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(

@@ -219,7 +219,7 @@ class _Assembly:
         instead of in the constructor.
         """
         if self.trunk_observation is not None:
-            trunk._rlcatalog.trunk_observation = self.trunk_observation
+            trunk._rlcatalog_bookkeeping.trunk_observation = self.trunk_observation
             _check_no_past_observations(trunk, self.trunk_observation)
 
 

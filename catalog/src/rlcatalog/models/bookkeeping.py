@@ -1,4 +1,4 @@
-"""Kernel-side state of a model, stored under `model._rlcatalog`."""
+"""Kernel-side state of a model, stored under `model._rlcatalog_bookkeeping`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ModelBookkeeping:
         ops: The framework's tensor operations.
         preprocessor: The preprocessor of the model's observations if they have a structure to
             restore; otherwise None.
-        ends_with_features: Whether the model was built with `num_outputs=None`, so that it
-            returns features instead of logits. Without a state, such a model never sees padding.
+        is_trunk: Whether the model was built with `num_outputs=None`, so that it returns features
+            instead of logits. Without a state, such a model never sees padding.
         is_vector: Whether the model's observations are vectors.
         last_output: The output of the model's last call, which RLlib's `last_output()` returns.
         passed_models: The models that `assemble` passed to the model's constructor, by argument
@@ -70,7 +70,7 @@ class ModelBookkeeping:
         restores_structure = preprocessor is not None and preprocessor.structured
         self.ops = tensor_ops(model.framework)
         self.preprocessor: Preprocessor | None = preprocessor if restores_structure else None
-        self.ends_with_features = model.num_outputs is None
+        self.is_trunk = model.num_outputs is None
         shape = getattr(model.obs_space, "shape", None)  # a user's class may pass anything
         self.is_vector = len(shape or ()) == 1
         self.last_output: Any = None
@@ -109,7 +109,7 @@ class ModelBookkeeping:
             return None
         return self.padding(seq_lens, first_tensor(inputs["obs"]))
 
-    def add_forms_of_obs(self, model: ModelV2, inputs: dict[str, Any]) -> None:
+    def add_structured_and_flat_obs(self, model: ModelV2, inputs: dict[str, Any]) -> None:
         """Give a model's input both forms of its observations: `"obs"` structured, and
         `"obs_flat"` `[B, size]`.
         """
@@ -180,7 +180,7 @@ class ModelBookkeeping:
 def is_model(value: Any) -> bool:
     """Return whether a value is a model whose base class has been initialised."""
     # Any object may be asked: what a user's class keeps under a name such as "trunk".
-    return isinstance(getattr(value, "_rlcatalog", None), ModelBookkeeping)
+    return isinstance(getattr(value, "_rlcatalog_bookkeeping", None), ModelBookkeeping)
 
 
 def states_in(inputs: Mapping[str, Any]) -> list[Any]:
@@ -208,13 +208,13 @@ def get_submodel(model: ModelV2, name: str) -> Any:
     attribute = getattr(model, name, None)  # a user's class may keep something else there
     if is_model(attribute):
         return attribute
-    return model._rlcatalog.passed_models.get(name)
+    return model._rlcatalog_bookkeeping.passed_models.get(name)
 
 
 def models_inside(model: ModelV2) -> dict[str, ModelV2]:
     """Return a model's `inner_models()`, including the trunk if an override omits it."""
     models_by_prefix: dict[str, ModelV2] = type(model).inner_models(model)
-    passed_models = model._rlcatalog.passed_models
+    passed_models = model._rlcatalog_bookkeeping.passed_models
     if not passed_models:
         return models_by_prefix
     listed = _ids_of_all(models_by_prefix.values())
@@ -241,14 +241,14 @@ def weights_of(model: ModelV2) -> dict[str, Any]:
     """Return all weights of a model; a `get_weights` of its class is ignored (see
     `ModelV2.get_weights`).
     """
-    return model._rlcatalog.weights(model)
+    return model._rlcatalog_bookkeeping.weights(model)
 
 
 def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
     """Set all weights of a model; a `set_weights` of its class is ignored (see
     `ModelV2.set_weights`).
     """
-    model._rlcatalog.set_weights(model, weights)
+    model._rlcatalog_bookkeeping.set_weights(model, weights)
 
 
 class RecurrentBase:
@@ -291,18 +291,18 @@ def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(value_function)
     def reordered(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
-        internals = self._rlcatalog
-        steps_and_sequences = internals.time_major_sizes
+        bookkeeping = self._rlcatalog_bookkeeping
+        steps_and_sequences = bookkeeping.time_major_sizes
         # The method may call its base's, which is wrapped too. Without the sizes, that one returns
         # the values as they are, so that they are reordered once, below.
-        internals.time_major_sizes = None
+        bookkeeping.time_major_sizes = None
         try:
             value = value_function(self, *args, **kwargs)
         finally:
-            internals.time_major_sizes = steps_and_sequences
+            bookkeeping.time_major_sizes = steps_and_sequences
         if steps_and_sequences is None:
             return value
-        return internals.batch_major(value, *steps_and_sequences)
+        return bookkeeping.batch_major(value, *steps_and_sequences)
 
     return reordered
 

@@ -83,12 +83,12 @@ class ModelPart:
                 )
         assert isinstance(model, ModelV2)
         if self.chosen is not None:
-            model._rlcatalog.part = self.chosen.label
+            model._rlcatalog_bookkeeping.part = self.chosen.label
         if additions:
             inner_models = dict(additions)
             if standard.num_outputs is None:
                 inner_models["value_trunk"] = None  # a trunk has no value branch
-            model._rlcatalog.hold(model, inner_models)
+            model._rlcatalog_bookkeeping.hold(model, inner_models)
         return model
 
     def _acceptable_options(self) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class ModelV2:
         self.time_major = bool(self.model_config.get("_time_major", False))
         self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
         # The framework's base class names the class that keeps rlcatalog's records of the model.
-        self._rlcatalog = self._rlcatalog_internals(self)
+        self._rlcatalog_bookkeeping = self._rlcatalog_bookkeeping_class(self)
 
     @property
     def num_outputs(self) -> int | None:
@@ -161,8 +161,8 @@ class ModelV2:
         Raises:
             ModelContractError: `forward` did not return an (output, list of states) pair.
         """
-        internals = self._rlcatalog
-        inputs = internals.copy_inputs(self, input_dict)
+        bookkeeping = self._rlcatalog_bookkeeping
+        inputs = bookkeeping.copy_inputs(self, input_dict)
         if not state:
             state = states_in(inputs)
         if seq_lens is None:
@@ -172,17 +172,17 @@ class ModelV2:
             inputs["seq_lens"] = seq_lens
 
         padding = None
-        if internals.ends_with_features and seq_lens is not None:
-            padding = internals.padding_to_remove(self, inputs, seq_lens)
+        if bookkeeping.is_trunk and seq_lens is not None:
+            padding = bookkeeping.padding_to_remove(self, inputs, seq_lens)
         if padding is not None:
             inputs = without_padding(self, inputs, padding)
             seq_lens = None
 
-        internals.add_forms_of_obs(self, inputs)
+        bookkeeping.add_structured_and_flat_obs(self, inputs)
         output, new_state = _run_forward(self, inputs, state, seq_lens)
 
         # RLlib's contract: last_output() returns it until the next call.
-        internals.last_output = output
+        bookkeeping.last_output = output
         if padding is not None:
             output = padding.put_back(output)
         if not new_state:
@@ -197,11 +197,11 @@ class ModelV2:
             StaleOutputError: The model has not been called yet, or, in TensorFlow, not in this
                 trace.
         """
-        internals = self._rlcatalog
-        internals.check_trace(self, "last_output")
-        if internals.last_output is None:
+        bookkeeping = self._rlcatalog_bookkeeping
+        bookkeeping.check_trace(self, "last_output")
+        if bookkeeping.last_output is None:
             raise StaleOutputError(f"{type(self).__name__}: call the model before last_output().")
-        return internals.last_output
+        return bookkeeping.last_output
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context manager that `forward` runs in; override this method to add one."""
@@ -226,13 +226,13 @@ class ModelV2:
 
         Saving and loading use these weights, even if a class overrides `get_weights`.
         """
-        return self._rlcatalog.weights(self)
+        return self._rlcatalog_bookkeeping.weights(self)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Set all weights to the `get_weights()` result of a model with the same structure, in
         either framework.
         """
-        self._rlcatalog.set_weights(self, weights)
+        self._rlcatalog_bookkeeping.set_weights(self, weights)
 
     # --- for the kernel: names that begin with _rlcatalog are reserved ----------------------------
 
@@ -243,8 +243,8 @@ class ModelV2:
             if isinstance(override, FunctionType):
                 setattr(cls, name, nested_losses.complete(override, name))
 
-    _rlcatalog: ModelBookkeeping
-    _rlcatalog_internals: ClassVar[type[ModelBookkeeping]] = ModelBookkeeping
+    _rlcatalog_bookkeeping: ModelBookkeeping
+    _rlcatalog_bookkeeping_class: ClassVar[type[ModelBookkeeping]] = ModelBookkeeping
 
 
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -260,10 +260,10 @@ def _run_forward(
     """
     if type(model).context is ModelV2.context:
         # The default context does nothing; entering it would only take time.
-        result = model._rlcatalog.run(model, inputs, state, seq_lens)
+        result = model._rlcatalog_bookkeeping.run(model, inputs, state, seq_lens)
     else:
         with model.context():
-            result = model._rlcatalog.run(model, inputs, state, seq_lens)
+            result = model._rlcatalog_bookkeeping.run(model, inputs, state, seq_lens)
     is_pair = isinstance(result, tuple | list) and len(result) == 2
     if not is_pair:
         raise ModelContractError(
@@ -291,10 +291,10 @@ def part_of(model: ModelV2 | None) -> str:
     registered class.
     """
     # A user's class may have failed before its base was initialised.
-    internals = getattr(model, "_rlcatalog", None)
-    if internals is None or not internals.part:
+    bookkeeping = getattr(model, "_rlcatalog_bookkeeping", None)
+    if bookkeeping is None or not bookkeeping.part:
         return ""
-    return f" ({internals.part})"
+    return f" ({bookkeeping.part})"
 
 
 def name_method(model: ModelV2, method: str) -> str:

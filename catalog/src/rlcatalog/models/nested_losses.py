@@ -70,12 +70,12 @@ def complete(method: Method, name: str = "") -> Method:
     def complete_method(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
         inner_models = models_inside(self)
         for inner in inner_models.values():
-            inner._rlcatalog.calls.discard(method_name)
+            inner._rlcatalog_bookkeeping.calls.discard(method_name)
         result = method(self, *args, **kwargs)
-        self._rlcatalog.calls.add(method_name)
+        self._rlcatalog_bookkeeping.calls.add(method_name)
         for prefix, inner in inner_models.items():
             # An override may have called it, directly or through super().
-            if method_name not in inner._rlcatalog.calls:
+            if method_name not in inner._rlcatalog_bookkeeping.calls:
                 result = add_result(result, prefix, inner, *args, **kwargs)
         return result
 

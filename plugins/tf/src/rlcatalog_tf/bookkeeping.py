@@ -123,7 +123,9 @@ def variables_of(model: ModelV2) -> list[NamedVariable]:
     # The list grows while the loop goes through it, because a trunk may contain another.
     for outer, path in outer_models:
         # The variables of `register_variables`.
-        registered = [raw_variable(variable) for variable in outer._rlcatalog.registered]
+        registered = [
+            raw_variable(variable) for variable in outer._rlcatalog_bookkeeping.registered
+        ]
         new_variables = [variable for variable in registered if id(variable) not in known]
         for index, variable in enumerate(new_variables):
             name = f"{path}registered.{index}"

@@ -42,8 +42,8 @@ class TFModelV2(ModelV2):
     """
 
     framework_of_class: ClassVar[str] = "tf"
-    _rlcatalog: TFBookkeeping
-    _rlcatalog_internals = TFBookkeeping
+    _rlcatalog_bookkeeping: TFBookkeeping
+    _rlcatalog_bookkeeping_class = TFBookkeeping
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class TFModelV2(ModelV2):
         """Add variables that are not reachable through attributes (RLlib's models call this
         method).
         """
-        self._rlcatalog.registered.extend(variables)
+        self._rlcatalog_bookkeeping.registered.extend(variables)
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return all variables, as a list or as a dict."""
@@ -105,7 +105,7 @@ def _check_trace_first(value_function: Callable[..., Any]) -> Callable[..., Any]
 
     @functools.wraps(value_function)
     def checked(self: TFModelV2, *args: Any, **kwargs: Any) -> Any:
-        self._rlcatalog.check_trace(self, "value_function")
+        self._rlcatalog_bookkeeping.check_trace(self, "value_function")
         return value_function(self, *args, **kwargs)
 
     return checked
@@ -125,7 +125,7 @@ class RecurrentNetwork(RecurrentBase, TFModelV2):
         steps = steps_of(flat, seq_lens)
         is_time_major = self.is_time_major()
         # `value_function` may return time-major rows, which the kernel reorders by these numbers.
-        self._rlcatalog.time_major_sizes = (steps, sequences) if is_time_major else None
+        self._rlcatalog_bookkeeping.time_major_sizes = (steps, sequences) if is_time_major else None
         inputs = tf.reshape(flat, [sequences, steps, flat.shape[-1]])
         if is_time_major:
             inputs = tf.transpose(inputs, [1, 0, 2])

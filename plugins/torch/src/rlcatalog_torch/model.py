@@ -61,7 +61,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """
 
     framework_of_class: ClassVar[str] = "torch"
-    _rlcatalog_internals = TorchBookkeeping
+    _rlcatalog_bookkeeping_class = TorchBookkeeping
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class RecurrentNetwork(RecurrentBase, TorchModelV2):
         steps = steps_of(rows, sequences)
         is_time_major = self.is_time_major()
         # `value_function` may return time-major rows, which the kernel reorders by these numbers.
-        self._rlcatalog.time_major_sizes = (steps, sequences) if is_time_major else None
+        self._rlcatalog_bookkeeping.time_major_sizes = (steps, sequences) if is_time_major else None
         inputs = flat.reshape(sequences, steps, flat.shape[1])
         if is_time_major:
             inputs = inputs.transpose(0, 1)
