@@ -354,7 +354,7 @@ MASK_CONFIG = {"action_mask_key": "part.action_mask"}
 def read_visible_paths(catalog, config):
     """Return the paths of the observation's leaves that models see."""
     resolution = catalog.resolve(MASKED, TWO_ACTIONS, config, "torch")
-    assert resolution.mask_steps == ("part", "action_mask")
+    assert resolution.mask_key_path == ("part", "action_mask")
     return [node.path for node in resolution.request.obs.walk() if not node.children]
 
 

@@ -48,7 +48,7 @@ class ActionMasks:
     Args:
         action: The action space.
         key: Key of the mask in Dict observations, or None if observations have no mask.
-        steps: The keys that lead to the mask if `key` is a path; see `mask_steps`.
+        key_path: The keys that lead to the mask if `key` is a path; see `mask_key_path`.
         codec: The codec of the action space, if it already exists.
         info_key: See the attribute.
 
@@ -64,7 +64,7 @@ class ActionMasks:
         self,
         action: SpaceInfo,
         key: str | None = None,
-        steps: Sequence[str] = (),
+        key_path: Sequence[str] = (),
         codec: ActionCodec | None = None,
         info_key: str | None = None,
     ) -> None:
@@ -72,9 +72,9 @@ class ActionMasks:
         self.key = key
         self.info_key = info_key
         #: The keys that lead to the mask in an observation.
-        self.steps = tuple(steps)
-        if key is not None and not steps:
-            self.steps = (key,)
+        self.key_path = tuple(key_path)
+        if key is not None and not key_path:
+            self.key_path = (key,)
         self._codec = codec or action_codec(action)
         self.choices = tuple(self._codec.choices)
         counts = np.array([count for _, count in self.choices], np.int64)
@@ -107,9 +107,9 @@ class ActionMasks:
         try:
             # reduce(getitem, ["a", "b"], obs) is obs["a"]["b"].
             if isinstance(obs, list):
-                mask = [reduce(getitem, self.steps, one) for one in obs]
+                mask = [reduce(getitem, self.key_path, one) for one in obs]
             else:
-                mask = reduce(getitem, self.steps, obs)
+                mask = reduce(getitem, self.key_path, obs)
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(
                 f"obs: expected a dict with the action mask under {self.key!r}."
@@ -123,8 +123,8 @@ class ActionMasks:
         if self.key is None:
             return obs
         if isinstance(obs, list):
-            return [_without(one, self.steps) for one in obs]
-        return _without(obs, self.steps)
+            return [_without(one, self.key_path) for one in obs]
+        return _without(obs, self.key_path)
 
     def matrix(self, mask: Mask, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return batched masks in Gymnasium's format as one boolean matrix `[B, size]`.
@@ -205,7 +205,7 @@ def mask_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:
     return method if callable(method) else None
 
 
-def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
+def mask_key_path(obs: SpaceInfo, key: str) -> tuple[str, ...]:
     """Return the keys that lead to an action mask: `("part", "mask")` for the path `"part.mask"`.
 
     Args:
@@ -225,10 +225,10 @@ def mask_entry(obs: SpaceInfo, key: str | None) -> SpaceInfo | None:
     if key is None:
         return None
     entry = obs
-    for step in mask_steps(obs, key):
-        if entry.kind != "dict" or step not in entry.keys:
+    for inner_key in mask_key_path(obs, key):
+        if entry.kind != "dict" or inner_key not in entry.keys:
             return None
-        entry = entry.children[entry.keys.index(step)]
+        entry = entry.children[entry.keys.index(inner_key)]
     return entry
 
 
@@ -281,17 +281,17 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[st
     return tuple(node.path for node in obs.walk() if node.path.endswith(end_of_path))
 
 
-def _without(obs: Any, steps: Sequence[str]) -> Any:
-    """Return an observation without the entry to which the keys `steps` lead, and without a dict
+def _without(obs: Any, key_path: Sequence[str]) -> Any:
+    """Return an observation without the entry to which a path of keys leads, and without a dict
     that becomes empty.
     """
     # A user's observation that is no dict is left to the preprocessor, which reports it.
     if not hasattr(obs, "items"):
         return obs
-    key, *inner_steps = steps
+    key, *inner_path = key_path
     rest = None
-    if inner_steps and obs.get(key):
-        rest = _without(obs[key], inner_steps)
+    if inner_path and obs.get(key):
+        rest = _without(obs[key], inner_path)
     if rest:
         return {**obs, key: rest}
     return {name: value for name, value in obs.items() if name != key}

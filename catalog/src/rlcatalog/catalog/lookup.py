@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rlcatalog.actions import mask_key
-from rlcatalog.actions.masks import mask_steps, unused_masks
+from rlcatalog.actions.masks import mask_key_path, unused_masks
 from rlcatalog.catalog.lookup_cache import Config, LookupCache
 from rlcatalog.catalog.lookup_warnings import warn_of_problems
 from rlcatalog.catalog.model_building import build_model
@@ -243,7 +243,7 @@ class Lookup:
             mask_key=mask.key,
             unclaimed=model.unclaimed,
             env_wrappers=tuple(self.slots.env_wrappers(config)),
-            mask_steps=mask.steps,
+            mask_key_path=mask.key_path,
             unused_masks=mask.unused,
         )
 
@@ -437,13 +437,13 @@ class MaskPlace(NamedTuple):
 
     Attributes:
         key: Key, or path of keys, of the mask, or None if there is none.
-        steps: The keys that lead to it.
+        key_path: The keys that lead to it.
         rest_of_obs: The observation as the parts see it, in general without the mask.
         unused: Paths of entries that are named like a mask, if none is one.
     """
 
     key: str | None
-    steps: tuple[str, ...]
+    key_path: tuple[str, ...]
     rest_of_obs: SpaceInfo
     unused: tuple[str, ...]
 
@@ -459,13 +459,13 @@ def find_mask(
     key = mask_key(obs, action, config["action_mask_key"])
     if key is None:
         unused = unused_masks(obs, action, config["action_mask_key"])
-        return MaskPlace(key=None, steps=(), rest_of_obs=obs, unused=unused)
-    steps = mask_steps(obs, key)
+        return MaskPlace(key=None, key_path=(), rest_of_obs=obs, unused=unused)
+    key_path = mask_key_path(obs, key)
     users_code_sees_mask = config["custom_preprocessor"] is not None
     if custom_model is not None and not custom_model.is_plain:
         users_code_sees_mask = True
-    rest_of_obs = obs if users_code_sees_mask else obs.without(*steps)
-    return MaskPlace(key, steps, rest_of_obs, unused=())
+    rest_of_obs = obs if users_code_sees_mask else obs.without(*key_path)
+    return MaskPlace(key, key_path, rest_of_obs, unused=())
 
 
 def framework_for(framework: str | None, *named: Part | None) -> str:

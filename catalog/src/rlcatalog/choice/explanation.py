@@ -122,11 +122,11 @@ class Explanation:
 
     def _place_of_mask(self) -> str | None:
         """Return where the action mask is in an observation, as an expression."""
-        steps = self.resolution.mask_steps
-        if not steps:
+        key_path = self.resolution.mask_key_path
+        if not key_path:
             return None
-        keys = [f"[{step!r}]" for step in steps]
-        return "obs" + "".join(keys)
+        indices = [f"[{key!r}]" for key in key_path]
+        return "obs" + "".join(indices)
 
     def _plan(self) -> list[dict[str, Any]]:
         """Return what the preprocessor and the net do with each leaf of an observation."""

@@ -108,7 +108,7 @@ class Resolution:
         unclaimed: The part of the observation that the head leaves to the trunk and memory; None if
             it leaves the whole observation.
         env_wrappers: The candidate wrappers for the environment, which read config keys.
-        mask_steps: The keys that lead to the action mask.
+        mask_key_path: The keys that lead to the action mask.
         unused_masks: Paths of entries that are named like an action mask, if the lookup uses none.
     """
 
@@ -123,7 +123,7 @@ class Resolution:
     mask_key: str | None = None
     unclaimed: TrunkObservation | None = None
     env_wrappers: Sequence[Part] = ()
-    mask_steps: tuple[str, ...] = ()
+    mask_key_path: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
 
     @property

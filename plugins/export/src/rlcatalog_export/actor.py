@@ -23,7 +23,7 @@ from rlcatalog.errors import (
     reason,
 )
 from rlcatalog.frameworks import Array, Step
-from rlcatalog.internals import mask_steps
+from rlcatalog.internals import mask_key_path
 from rlcatalog_export.actor_inputs import Observations
 from rlcatalog_export.formats import Runner, runner_for
 from rlcatalog_export.interface import Interface, Port
@@ -132,12 +132,12 @@ class Actor:
         obs_info = SpaceInfo.read(observation_space)
         self.action_codec = action_codec(action_info, interface.action_bounds, interface.raw_kinds)
         # The keys and positions that lead to the mask in an observation.
-        steps: tuple[Any, ...] = ()
+        key_path: tuple[Any, ...] = ()
         if interface.mask_key is not None:
-            steps = mask_steps(obs_info, interface.mask_key)
+            key_path = mask_key_path(obs_info, interface.mask_key)
         # An environment may also give the mask in its `info`.
         info_key = interface.config.get("action_mask_key", "action_mask")
-        self.masks = ActionMasks(action_info, interface.mask_key, steps, info_key=info_key)
+        self.masks = ActionMasks(action_info, interface.mask_key, key_path, info_key=info_key)
         self._observations = Observations(catalog, interface, obs_info, self.masks)
 
         # What each step needs of the interface.

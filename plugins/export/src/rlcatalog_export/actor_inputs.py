@@ -48,7 +48,7 @@ class Observations:
         encoded_info = info
         if interface.mask_apart:
             self._hidden_masks = masks
-            encoded_info = info.without(*masks.steps)
+            encoded_info = info.without(*masks.key_path)
         pins = Pins(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
         # The warning was already given when the policy was built.

@@ -131,7 +131,7 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
 
     entry = mask_entry(info, masks.key)
     assert entry is not None  # the key was found in this space when the policy was built
-    *outer_keys, key = masks.steps
+    *outer_keys, key = masks.key_path
     holder = batch
     for outer_key in outer_keys:
         holder = holder[outer_key]

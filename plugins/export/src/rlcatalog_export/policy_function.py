@@ -186,8 +186,8 @@ class PolicyFunction:
             return np.array(False)
         shape = (rows, *port.shape)
         dtype = np.dtype(port.dtype)
-        mask_steps = self.policy.masks.steps
-        is_in_mask = bool(mask_steps) and port.steps[: len(mask_steps)] == mask_steps
+        mask_path = self.policy.masks.key_path
+        is_in_mask = bool(mask_path) and port.steps[: len(mask_path)] == mask_path
         if port.role == "mask" or is_in_mask:
             return np.ones(shape, dtype)  # everything is allowed
         if port.role == "noise" or dtype.kind == "f":

@@ -146,7 +146,7 @@ class Encoder:
         self.masks = ActionMasks(
             resolution.action,
             resolution.mask_key,
-            resolution.mask_steps,
+            resolution.mask_key_path,
             codec,
             info_key=config["action_mask_key"],
         )

@@ -15,7 +15,7 @@ from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, CatalogWarning, raised_as
 from rlcatalog.frameworks import default_framework, frameworks
-from rlcatalog.internals import mask_steps
+from rlcatalog.internals import mask_key_path
 from rlcatalog.plugins import Part
 
 
@@ -207,7 +207,7 @@ def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]
     example.obs.seed(seed)
     observations = [example.obs.sample() for _ in range(rows)]
     key = example.config.get("action_mask_key", "action_mask")
-    mask_path = mask_steps(SpaceInfo.read(example.obs), key)
+    mask_path = mask_key_path(SpaceInfo.read(example.obs), key)
     return [_allow_all(observation, mask_path) for observation in observations]
 
 
