@@ -159,7 +159,7 @@ def make_stage(name, *, weights, whole=True):
 
 
 def summarize_stages(*stages):
-    return summarize_layers(SimpleNamespace(layers=stages, model_parts=("a",), framework="tf"))
+    return summarize_layers(SimpleNamespace(stages=stages, model_parts=("a",), framework="tf"))
 
 
 def test_stages_that_declare_their_weights_are_layers():

@@ -238,7 +238,7 @@ class Lookup:
             },
             preprocessor=preprocessor,
             dists=dists,
-            layers=tuple(stages),
+            stages=tuple(stages),
             pins=query.pins,
             mask_key=mask.key,
             unclaimed=model.unclaimed,

@@ -102,7 +102,7 @@ class Resolution:
             `action_dist`.
         preprocessor: A preprocessor for the observation space, which defines the shapes.
         dists: The distributions for the action space and its subspaces.
-        layers: The stages of the model.
+        stages: The stages of the model.
         pins: The earlier choices that the lookup repeated, or None for a new choice.
         mask_key: Key, or path of keys, of the action mask in Dict observations, or None.
         unclaimed: The part of the observation that the head leaves to the trunk and memory; None if
@@ -118,7 +118,7 @@ class Resolution:
     choices: dict[str, Choice]
     preprocessor: Preprocessor
     dists: DistPlan
-    layers: tuple[Stage, ...]
+    stages: tuple[Stage, ...]
     pins: Pins | None = None
     mask_key: str | None = None
     unclaimed: TrunkObservation | None = None
@@ -168,7 +168,7 @@ class Resolution:
         return (
             Stage("observation", self.request.obs.shape, weights=0),
             *encoding,
-            *self.layers,
+            *self.stages,
             Stage(f"{self.dists.part.name}: inputs", (self.num_outputs,), weights=0),
             Stage("action", self.action.shape, weights=0),
         )

@@ -95,7 +95,7 @@ def summarize_layers(resolution: Resolution) -> Summary | None:
     weights.
     """
     layers = []
-    for stage in resolution.layers:
+    for stage in resolution.stages:
         # Without `whole`, the part announces a lower bound.
         if stage.weights is None or not stage.whole:
             return None

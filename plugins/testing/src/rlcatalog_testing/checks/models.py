@@ -188,7 +188,7 @@ def _describes_itself(subject: Subject) -> bool:
 def describes_what_is_built(trial: ModelTrial) -> None:
     """The stages that `explain` prints match the built model."""
     policy = trial.policy
-    stages = policy.resolution.layers
+    stages = policy.resolution.stages
     num_built = sum(array.size for array in weights_of(policy.model).values())
     num_declared = sum(stage.weights or 0 for stage in stages)
     # A stage may leave its number open, or declare a lower bound.
