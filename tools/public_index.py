@@ -141,9 +141,9 @@ def data() -> dict[str, object]:
             request = Request(info, info, values)
             try:
                 choice = (
-                    catalog.slots.preprocessor(request, None)
+                    catalog.slots.choose_preprocessor(request, None)
                     if slot == "preprocessor"
-                    else (catalog.slots.action_dist(request, None))
+                    else (catalog.slots.choose_action_dist(request, None))
                 )
             except CatalogError:
                 continue

@@ -485,13 +485,13 @@ def test_match_function_gets_a_complete_request():
 
 def test_build_looks_up_each_space_once(monkeypatch):
     spaces = []  # the spaces that a preprocessor was looked up for
-    find_preprocessor = Slots.preprocessor
+    choose_preprocessor = Slots.choose_preprocessor
 
     def record_lookup(slots, request, *args, **kwargs):
         spaces.append(request.obs.space)
-        return find_preprocessor(slots, request, *args, **kwargs)
+        return choose_preprocessor(slots, request, *args, **kwargs)
 
-    monkeypatch.setattr(Slots, "preprocessor", record_lookup)
+    monkeypatch.setattr(Slots, "choose_preprocessor", record_lookup)
     obs_space = Dict({"a": Discrete(3), "b": Box(-1, 1, (2,))})
 
     rlcatalog.build(obs_space, Discrete(2), {"fcnet_hiddens": [2]}, "torch")

@@ -318,7 +318,7 @@ def angle(acme_spaces):
 
 def choose_preprocessor(catalog, space):
     request = Request(SpaceInfo.read(space))
-    return catalog.slots.preprocessor(request, None).part.address
+    return catalog.slots.choose_preprocessor(request, None).part.address
 
 
 def test_subclass_of_box_has_the_preprocessor_of_box(installed, angle):

@@ -169,7 +169,7 @@ FOR_ANYTHING = make_preprocessor("any", match=accept_as_last)
 def test_entry_asks_only_preprocessors_of_its_class(path, candidates):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING, FOR_DICTS)
 
-    choice = slots.preprocessor(make_request(THREE_FEATURES, path), pins=None)
+    choice = slots.choose_preprocessor(make_request(THREE_FEATURES, path), pins=None)
 
     assert choice.part is FOR_BOXES
     assert {part.name for part, _ in choice.verdicts} == candidates
@@ -178,9 +178,9 @@ def test_entry_asks_only_preprocessors_of_its_class(path, candidates):
 def test_entries_get_preprocessors_of_their_own_class():
     slots = make_slots(FOR_BOXES, FOR_ANYTHING, FOR_DICTS)
 
-    first = slots.preprocessor(make_request(Box(-1, 1, (3,)), "obs['a']"), pins=None)
-    second = slots.preprocessor(make_request(Discrete(2), "obs['b']"), pins=None)
-    third = slots.preprocessor(make_request(Box(-1, 1, (3,)), "obs['c']"), pins=None)
+    first = slots.choose_preprocessor(make_request(Box(-1, 1, (3,)), "obs['a']"), pins=None)
+    second = slots.choose_preprocessor(make_request(Discrete(2), "obs['b']"), pins=None)
+    third = slots.choose_preprocessor(make_request(Box(-1, 1, (3,)), "obs['c']"), pins=None)
 
     assert first.part is FOR_BOXES
     assert second.part is FOR_ANYTHING
@@ -198,7 +198,7 @@ def test_custom_preprocessor_is_not_for_entries(path, preprocessor):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING)
     request = make_request(THREE_FEATURES, path, config={"custom_preprocessor": "acme/any"})
 
-    assert slots.preprocessor(request, pins=None).part is preprocessor
+    assert slots.choose_preprocessor(request, pins=None).part is preprocessor
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_pin_chooses_the_preprocessor_of_an_entry(path, preprocessor):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING)
     pins = Pins(parts={}, preprocessors={"obs['a']": "acme/any"})
 
-    assert slots.preprocessor(make_request(THREE_FEATURES, path), pins).part is preprocessor
+    assert slots.choose_preprocessor(make_request(THREE_FEATURES, path), pins).part is preprocessor
 
 
 PREPROCESSORS_INSTALLED = {"rlcatalog-preprocessors": "loaded"}
@@ -223,7 +223,7 @@ def test_missing_preprocessor_error_names_first_leaf():
     request = make_request(Dict({"a": THREE_FEATURES, "b": Dict({"t": Text(3)})}))
 
     with pytest.raises(UnsupportedSpaceError, match=r"^obs\['b'\]\['t'\]: .*Installed: boxes"):
-        slots.preprocessor(request, pins=None)
+        slots.choose_preprocessor(request, pins=None)
 
 
 def test_missing_preprocessor_error_names_dict_of_fine_leaves():
@@ -232,21 +232,21 @@ def test_missing_preprocessor_error_names_dict_of_fine_leaves():
 
     # The only leaf is a Box; what has no preprocessor is the Dict.
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: "):
-        slots.preprocessor(request, pins=None)
+        slots.choose_preprocessor(request, pins=None)
 
 
 def test_missing_preprocessor_error_says_if_none_is_installed():
     slots = make_slots(packages=PREPROCESSORS_INSTALLED)
 
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: .*Text\(.*Installed: none"):
-        slots.preprocessor(make_request(Text(3)), pins=None)
+        slots.choose_preprocessor(make_request(Text(3)), pins=None)
 
 
 def test_missing_preprocessor_error_names_the_package_to_install():
     slots = make_slots(FOR_BOXES, packages={})
 
     with pytest.raises(MissingPluginError, match=r"^obs\['t'\]: .*rlcatalog-preprocessors"):
-        slots.preprocessor(make_request(Dict({"t": Text(3)})), pins=None)
+        slots.choose_preprocessor(make_request(Dict({"t": Text(3)})), pins=None)
 
 
 def test_missing_preprocessor_error_hints_at_a_similar_class():
@@ -258,7 +258,7 @@ def test_missing_preprocessor_error_hints_at_a_similar_class():
     far = make_preprocessor("far", kinds=("emca.spaces.Tangle", "text"))
 
     with pytest.raises(UnsupportedSpaceError, match=r"near is for 'emca\.spaces\.Angle'") as caught:
-        make_slots(near, far).preprocessor(make_request(Angle()), pins=None)
+        make_slots(near, far).choose_preprocessor(make_request(Angle()), pins=None)
 
     assert "Tangle" not in str(caught.value)
 
@@ -268,7 +268,7 @@ def test_missing_preprocessor_of_text_error_hints_at_no_class():
     slots = make_slots(near, packages=PREPROCESSORS_INSTALLED)
 
     with pytest.raises(UnsupportedSpaceError) as caught:
-        slots.preprocessor(make_request(Text(3)), pins=None)
+        slots.choose_preprocessor(make_request(Text(3)), pins=None)
 
     assert "is for" not in str(caught.value)
 
@@ -288,14 +288,14 @@ def test_pinned_filter_overrides_the_config(pins, filter_name):
     slots = make_slots(make_filter("half"), make_filter("double"))
     request = make_request(THREE_FEATURES, config={"observation_filter": "acme/half"})
 
-    assert slots.filter(request, pins).part.name == filter_name
+    assert slots.choose_filter(request, pins).part.name == filter_name
 
 
 def test_filter_no_filter_leaves_the_slot_empty():
     slots = make_slots(make_filter("half"))
     request = make_request(THREE_FEATURES, config={"observation_filter": "NoFilter"})
 
-    assert slots.filter(request, pins=None).part is None
+    assert slots.choose_filter(request, pins=None).part is None
 
 
 # --- distributions --------------------------------------------------------------------------------
@@ -306,8 +306,8 @@ def test_distribution_does_not_wrap_itself():
     inner = make_dist("inner", match=accept)
     slots = make_slots(outer, inner)
 
-    alone = slots.action_dist(make_request(THREE_FEATURES), named=None)
-    inside_outer = slots.action_dist(make_request(THREE_FEATURES), named=None, outer=outer)
+    alone = slots.choose_action_dist(make_request(THREE_FEATURES), named=None)
+    inside_outer = slots.choose_action_dist(make_request(THREE_FEATURES), named=None, outer=outer)
 
     assert alone.part is outer
     assert inside_outer.part is inner
@@ -318,14 +318,14 @@ def test_missing_distribution_error_has_reasons_of_candidates():
     slots = make_slots(small, packages={"rlcatalog-categorical": "loaded"})
 
     with pytest.raises(UnsupportedSpaceError, match=r"Discrete\(2\) \(small: too small\)"):
-        slots.action_dist(make_request(THREE_FEATURES), named=None)
+        slots.choose_action_dist(make_request(THREE_FEATURES), named=None)
 
 
 def test_missing_distribution_error_names_the_package_to_install():
     slots = make_slots(make_dist("small", match=refuse), packages={})
 
     with pytest.raises(MissingPluginError, match=r"Discrete\(2\).*rlcatalog-categorical") as caught:
-        slots.action_dist(make_request(THREE_FEATURES), named=None)
+        slots.choose_action_dist(make_request(THREE_FEATURES), named=None)
 
     assert str(caught.value).startswith("action: ")
 
@@ -345,7 +345,7 @@ def choose_model(custom=None, *, pins=None):
     DEEP and the memory GRU have to be named.
     """
     slots = make_slots(NET, DEEP, GRU, MASK, prefer=["emca"])
-    choices, unclaimed = slots.model(make_request(THREE_FEATURES), custom, pins)
+    choices, unclaimed = slots.choose_model(make_request(THREE_FEATURES), custom, pins)
     assert unclaimed is None
     return {slot: choice.part for slot, choice in choices.items()}
 
@@ -385,21 +385,21 @@ def test_missing_trunk_error_lists_every_answer():
     slots = make_slots(make_model("small", match=refuse), packages={"rlcatalog-fcnet": "loaded"})
 
     with pytest.raises(NoMatchError, match="small: too small"):
-        slots.model(make_request(THREE_FEATURES), custom=None, pins=None)
+        slots.choose_model(make_request(THREE_FEATURES), custom=None, pins=None)
 
 
 def test_missing_trunk_error_names_the_package_to_install():
     slots = make_slots(make_model("small", match=refuse), packages={})
 
     with pytest.raises(MissingPluginError, match="rlcatalog-fcnet"):
-        slots.model(make_request(THREE_FEATURES), custom=None, pins=None)
+        slots.choose_model(make_request(THREE_FEATURES), custom=None, pins=None)
 
 
 def test_missing_trunk_of_an_entry_error_names_the_entry():
     slots = make_slots(make_model("small", match=refuse))
 
     with pytest.raises(NoMatchError, match=r"^obs\['a'\]: .*too small"):
-        slots.trunk(make_request(THREE_FEATURES, "obs['a']"), name=None)
+        slots.choose_trunk(make_request(THREE_FEATURES, "obs['a']"), name=None)
 
 
 # --- packages that cannot be used -----------------------------------------------------------------
@@ -415,19 +415,19 @@ def test_unusable_package_is_an_error_if_it_would_be_asked(status):
     slots = make_slots(NET, packages={"rlcatalog-visionnet": status})
 
     with pytest.raises(MissingPluginError, match=r"^the trunk .*rlcatalog-visionnet"):
-        slots.trunk(make_image_request(), name=None)
+        slots.choose_trunk(make_image_request(), name=None)
 
 
 def test_unusable_package_does_not_matter_to_other_spaces():
     slots = make_slots(NET, packages={"rlcatalog-visionnet": "failed"})
 
-    assert slots.trunk(make_request(THREE_FEATURES, encoded_shape=(3,)), name=None) is NET
+    assert slots.choose_trunk(make_request(THREE_FEATURES, encoded_shape=(3,)), name=None) is NET
 
 
 def test_unusable_package_does_not_matter_to_a_named_part():
     slots = make_slots(NET, packages={"rlcatalog-visionnet": "failed"})
 
-    assert slots.trunk(make_image_request(), name="acme/net") is NET
+    assert slots.choose_trunk(make_image_request(), name="acme/net") is NET
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_unusable_package_does_not_matter_to_a_named_part():
     ],
 )
 def test_other_trunk_replaces_a_package_that_is_absent(packages):
-    assert make_slots(NET, packages=packages).trunk(make_image_request(), name=None) is NET
+    assert make_slots(NET, packages=packages).choose_trunk(make_image_request(), name=None) is NET
 
 
 def test_unusable_package_error_names_the_entry():
@@ -446,13 +446,13 @@ def test_unusable_package_error_names_the_entry():
     request = make_request(THREE_FEATURES, "obs['a']", encoded_shape=(3,))
 
     with pytest.raises(MissingPluginError, match=r"^obs\['a'\]: the trunk .*rlcatalog-fcnet"):
-        slots.trunk(request, name=None)
+        slots.choose_trunk(request, name=None)
 
 
 def test_failed_complex_input_does_not_matter_to_a_vector():
     slots = make_slots(NET, packages={"rlcatalog-complex-input": "failed"})
 
-    assert slots.trunk(make_request(THREE_FEATURES, encoded_shape=(3,)), name=None) is NET
+    assert slots.choose_trunk(make_request(THREE_FEATURES, encoded_shape=(3,)), name=None) is NET
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ def test_failed_complex_input_is_an_error_for_a_dict(packages, package_in_error)
     request = make_request(Dict({"a": THREE_FEATURES}), encoded_shape=(3,))
 
     with pytest.raises(MissingPluginError, match=package_in_error):
-        make_slots(NET, packages=packages).trunk(request, name=None)
+        make_slots(NET, packages=packages).choose_trunk(request, name=None)
 
 
 # --- entries that a head claims -------------------------------------------------------------------
@@ -544,7 +544,7 @@ def test_trunk_is_chosen_for_unclaimed_entries(preprocessors):
     space = Dict({"a": Box(-1, 1, (3,)), "b": Discrete(2), "mask": MultiBinary(2)})
     request = make_encoded_request(preprocessors, space)
 
-    _, unclaimed = make_slots(trunk, head).model(request, custom=None, pins=None)
+    _, unclaimed = make_slots(trunk, head).choose_model(request, custom=None, pins=None)
 
     assert unclaimed.claimed == ("mask",)
     # The head is asked about the whole observation, then the trunk about the rest.

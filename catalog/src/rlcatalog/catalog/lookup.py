@@ -202,8 +202,8 @@ class Lookup:
         )
 
         # Preprocessor and filter.
-        preprocessor_choice = self.slots.preprocessor(request, query.pins)
-        filter_choice = self.slots.filter(request, query.pins)
+        preprocessor_choice = self.slots.choose_preprocessor(request, query.pins)
+        filter_choice = self.slots.choose_filter(request, query.pins)
         preprocessor = self.preprocessor(
             request.obs,
             config,
@@ -224,7 +224,7 @@ class Lookup:
 
         # Trunk, memory and head. A config with contradictory shapes fails here, before a framework
         # is imported.
-        model = self.slots.model(request, custom_model, query.pins)
+        model = self.slots.choose_model(request, custom_model, query.pins)
         stages = model_stages(model.parts.values(), request, dists.size, model.unclaimed)
         return Resolution(
             request=request,
@@ -251,7 +251,7 @@ class Lookup:
 
     def trunk(self, request: Request, name: str | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        return self.slots.trunk(request.replace(catalog=self.catalog), name)
+        return self.slots.choose_trunk(request.replace(catalog=self.catalog), name)
 
     def preprocessor(
         self,
@@ -284,8 +284,8 @@ class Lookup:
             part = chosen.get(info.path)
         if part is None:
             request = Request(info, config=ReadOnlyConfig(options))
-            part = self.slots.preprocessor(request, pins).part
-        assert part is not None  # `slots.preprocessor` raises an error instead
+            part = self.slots.choose_preprocessor(request, pins).part
+        assert part is not None  # `choose_preprocessor` raises an error instead
         find_child = partial(self.preprocessor, check="never", pins=pins, chosen=chosen)
         preprocessor = create_preprocessor(part, info, options, check, find_child)
         preprocessor.made_by = self.catalog
@@ -403,7 +403,7 @@ class Lookup:
             catalog=self.catalog,
             mask_key=mask_key(original, action, values["action_mask_key"]),
         )
-        model = self.slots.model(request, custom_model)
+        model = self.slots.choose_model(request, custom_model)
         # Raises an error where config and shapes contradict each other.
         model_stages(model.parts.values(), request, num_outputs, model.unclaimed)
         action_dist = None

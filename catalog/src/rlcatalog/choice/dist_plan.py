@@ -184,7 +184,7 @@ class _Planner:
             return self._slots.repeat("action_dist", self._repeated[place])
         info = request.space_for("action_dist")
         named = _name_at(info, request.config, self._names, outer)
-        return self._slots.action_dist(request, named, outer)
+        return self._slots.choose_action_dist(request, named, outer)
 
 
 def _declares_size(part: Part) -> bool:

@@ -113,7 +113,7 @@ class Slots:
                 wrappers.append(part)
         return wrappers
 
-    def preprocessor(self, request: Request, pins: Pins | None = None) -> Choice:
+    def choose_preprocessor(self, request: Request, pins: Pins | None = None) -> Choice:
         """Choose the preprocessor for an observation, or for a space inside it.
 
         Args:
@@ -143,7 +143,7 @@ class Slots:
         for leaf in info.walk():
             if leaf is not info and not leaf.children:
                 # Raises an error if this leaf is the cause.
-                self.preprocessor(request.replace(obs=leaf))
+                self.choose_preprocessor(request.replace(obs=leaf))
         self._refuse_missing("preprocessor", request)
         installed = [part.name for part in self.registry.active("preprocessor")]
         return UnsupportedSpaceError(
@@ -181,7 +181,7 @@ class Slots:
             self._codecs[info.classes] = codecs
         return codecs
 
-    def filter(self, request: Request, pins: Pins | None = None) -> Choice:
+    def choose_filter(self, request: Request, pins: Pins | None = None) -> Choice:
         """Choose the observation filter; `pins` are the choices of an earlier lookup to repeat."""
         if pins is not None and "filter" in pins.parts:
             return self.repeat("filter", pins.parts["filter"])
@@ -191,7 +191,7 @@ class Slots:
         named = self.registry.get("filter", name)
         return choose("filter", self._parts.get("filter", ()), request, named=named)
 
-    def action_dist(
+    def choose_action_dist(
         self, request: Request, named: Part | None, outer: Part | None = None
     ) -> Choice:
         """Choose a distribution; never `outer`, which wraps the chosen one."""
@@ -206,7 +206,7 @@ class Slots:
             )
         return choice
 
-    def model(
+    def choose_model(
         self, request: Request, custom: Part | None, pins: Pins | None = None
     ) -> ModelChoices:
         """Choose the model's parts: first the head, which may leave only part of the
@@ -234,7 +234,7 @@ class Slots:
     def _model_part(
         self, slot: str, request: Request, custom: Part | None, pins: Pins | None
     ) -> Choice:
-        """Choose the part of one of the model's slots; see `model`."""
+        """Choose the part of one of the model's slots; see `choose_model`."""
         if pins is not None and slot in pins.parts:
             # The saved policy's part, even if the config's name now means another one.
             return self.repeat(slot, pins.parts[slot])
@@ -245,7 +245,7 @@ class Slots:
             return Choice(part=None, why="empty when the policy was saved")
         return self._choose(slot, request, named, self._parts.get(slot, ()))
 
-    def trunk(self, request: Request, name: str | None) -> Part:
+    def choose_trunk(self, request: Request, name: str | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         named = self.named("model", name)
         choice = self._choose("trunk", request, named, self._parts.get("trunk", ()))
