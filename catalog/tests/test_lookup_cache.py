@@ -1,4 +1,4 @@
-"""The memory of a catalog: results of earlier lookups, found by equal configs and spaces."""
+"""The cache of a catalog: results of earlier lookups, found by equal configs and spaces."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import pytest
 from rlcatalog.catalog.lookup_cache import SIZE, LookupCache
 
 
-def remember_lookups(memory, numbers):
+def remember_lookups(cache, numbers):
     """Remember a result for each of these lookups, which have no spaces."""
     for number in numbers:
-        memory.remember(("lookup", number), (), {"a": number}, f"result {number}")
+        cache.remember(("lookup", number), (), {"a": number}, f"result {number}")
 
 
-def recall_lookup(memory, number):
-    return memory.recall(("lookup", number), (), {"a": number})
+def recall_lookup(cache, number):
+    return cache.recall(("lookup", number), (), {"a": number})
 
 
-def test_memory_keeps_64_results():
-    memory = LookupCache()
+def test_cache_keeps_64_results():
+    cache = LookupCache()
 
-    remember_lookups(memory, range(64))
+    remember_lookups(cache, range(64))
 
     assert SIZE == 64
-    assert recall_lookup(memory, 0) == "result 0"
-    assert recall_lookup(memory, 63) == "result 63"
+    assert recall_lookup(cache, 0) == "result 0"
+    assert recall_lookup(cache, 63) == "result 63"
 
 
-def test_memory_drops_the_oldest_result_when_it_is_full():
-    memory = LookupCache()
-    remember_lookups(memory, range(64))
+def test_cache_drops_the_oldest_result_when_it_is_full():
+    cache = LookupCache()
+    remember_lookups(cache, range(64))
 
-    remember_lookups(memory, [64])
+    remember_lookups(cache, [64])
 
-    assert recall_lookup(memory, 0) is None
-    assert recall_lookup(memory, 1) == "result 1"
+    assert recall_lookup(cache, 0) is None
+    assert recall_lookup(cache, 1) == "result 1"
 
 
 #: Spaces are told apart by identity, so that two equal ones are needed.
@@ -42,11 +42,11 @@ FIRST_SPACE = [1]
 SECOND_SPACE = [1]
 
 
-def recall_with(what="resolution", spaces=(FIRST_SPACE, SECOND_SPACE), config=({"k": [1]}, (2,))):
+def recall_with(key="resolution", spaces=(FIRST_SPACE, SECOND_SPACE), config=({"k": [1]}, (2,))):
     """Remember a result for the defaults, and recall it with these arguments."""
-    memory = LookupCache()
-    memory.remember("resolution", (FIRST_SPACE, SECOND_SPACE), ({"k": [1]}, (2,)), "result")
-    return memory.recall(what, spaces, config)
+    cache = LookupCache()
+    cache.remember("resolution", (FIRST_SPACE, SECOND_SPACE), ({"k": [1]}, (2,)), "result")
+    return cache.recall(key, spaces, config)
 
 
 def test_equal_config_for_the_same_spaces_is_recalled():
@@ -56,7 +56,7 @@ def test_equal_config_for_the_same_spaces_is_recalled():
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"what": "model"}, id="another-lookup"),
+        pytest.param({"key": "model"}, id="another-lookup"),
         pytest.param({"spaces": (FIRST_SPACE, FIRST_SPACE)}, id="equal-second-space"),
         pytest.param({"spaces": (SECOND_SPACE, SECOND_SPACE)}, id="equal-first-space"),
         pytest.param({"config": ({"k": [2]}, (2,))}, id="another-value"),
@@ -68,18 +68,18 @@ def test_different_lookup_is_not_recalled(changes):
 
 
 def test_remembered_config_is_a_copy():
-    memory = LookupCache()
+    cache = LookupCache()
     config = {"fcnet_hiddens": [8]}
-    memory.remember("resolution", (), config, "result")
+    cache.remember("resolution", (), config, "result")
 
     config["fcnet_hiddens"].append(16)
 
-    assert memory.recall("resolution", (), config) is None
-    assert memory.recall("resolution", (), {"fcnet_hiddens": [8]}) == "result"
+    assert cache.recall("resolution", (), config) is None
+    assert cache.recall("resolution", (), {"fcnet_hiddens": [8]}) == "result"
 
 
 def test_recall_or_find_finds_once():
-    memory = LookupCache()
+    cache = LookupCache()
     calls = []
 
     def find():
@@ -88,7 +88,7 @@ def test_recall_or_find_finds_once():
 
     results = []
     for _ in range(2):
-        results.append(memory.recall_or_find("resolution", spaces=(), config=None, find=find))
+        results.append(cache.recall_or_find("resolution", spaces=(), config=None, find=find))
 
     assert results == ["result", "result"]
     assert calls == ["called"]

@@ -138,7 +138,7 @@ class Lookup:
     def explain(self, query: Query) -> Resolution:
         """Return the resolution to explain, without a warning."""
         return self._cache.recall_or_find(
-            what=("explanation", query.framework),
+            key=("explanation", query.framework),
             spaces=(query.obs_space, query.action_space),
             config=_config_to_remember(query),
             find=lambda: self.choose(query),
@@ -154,9 +154,9 @@ class Lookup:
     def _recall(self, query: Query) -> Resolution | None:
         """Return the resolution of an earlier query like this one, or None."""
         if query.pins is not None:
-            return None  # the memory does not compare pins
+            return None  # the cache does not compare pins
         resolution: Resolution | None = self._cache.recall(
-            what=("resolution", query.framework),
+            key=("resolution", query.framework),
             spaces=(query.obs_space, query.action_space),
             config=_config_to_remember(query),
         )
@@ -173,7 +173,7 @@ class Lookup:
             return  # this choice was made, and warned of, before
         warn_of_problems(answer.resolution, list(self.registry), self.config_keys)
         self._cache.remember(
-            what=("resolution", query.framework),
+            key=("resolution", query.framework),
             spaces=(query.obs_space, query.action_space),
             config=_config_to_remember(query),
             result=answer.resolution,
@@ -302,7 +302,7 @@ class Lookup:
         `Catalog.action_dist`.
         """
         return self._cache.recall_or_find(
-            what=("action_dist", framework),
+            key=("action_dist", framework),
             spaces=(action_space,),
             config=(config, dist_type),
             find=lambda: self._choose_dist(action_space, config, dist_type, framework),
@@ -344,7 +344,7 @@ class Lookup:
     ) -> ModelV2:
         """Build a model for encoded observations; see `Catalog.model_v2`."""
         plan = self._cache.recall_or_find(
-            what=("model", framework, num_outputs),
+            key=("model", framework, num_outputs),
             spaces=(obs_space, action_space),
             config=(config, default_model),
             find=lambda: self._plan_model(
@@ -426,7 +426,7 @@ class _ModelPlan(NamedTuple):
 
 
 def _config_to_remember(query: Query) -> Config:
-    """Return what a memory compares of a query's config: with the defaults, if there are any."""
+    """Return what the cache compares of a query's config: with the defaults, if there are any."""
     if not query.defaults:
         return query.config
     return query.config, query.defaults

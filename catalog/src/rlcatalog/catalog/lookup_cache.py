@@ -14,14 +14,14 @@ T = TypeVar("T")
 #: The caller's config, alone or with other arguments of a lookup that are compared by value.
 Config = Mapping[str, Any] | tuple[Any, ...] | None
 
-#: Number of lookups that a memory keeps.
+#: Number of lookups that a cache keeps.
 SIZE = 64
 
 
 class _Entry(NamedTuple):
     """A lookup and its result; see `LookupCache.recall`."""
 
-    what: Hashable
+    key: Hashable
     spaces: tuple[Space, ...]
     config: Config
     result: Any
@@ -34,17 +34,17 @@ class LookupCache:
         # Replaced, never changed, because other threads may iterate over it.
         self._entries: tuple[_Entry, ...] = ()
 
-    def recall(self, what: Hashable, spaces: tuple[Space, ...], config: Config) -> Any:
+    def recall(self, key: Hashable, spaces: tuple[Space, ...], config: Config) -> Any:
         """Return the result of an earlier lookup, or None.
 
         Args:
-            what: The kind of lookup, and everything else that the result depends on.
+            key: The kind of lookup, with its arguments that are compared by `==`.
             spaces: The spaces, compared by identity, because comparing their values takes longer
                 than most lookups.
             config: The config, compared by values and types.
         """
         for entry in self._entries:
-            if entry.what != what:
+            if entry.key != key:
                 continue
             has_same_spaces = all(map(is_, entry.spaces, spaces))
             if has_same_spaces and same(entry.config, config):
@@ -52,21 +52,21 @@ class LookupCache:
         return None
 
     def remember(
-        self, what: Hashable, spaces: tuple[Space, ...], config: Config, result: Any
+        self, key: Hashable, spaces: tuple[Space, ...], config: Config, result: Any
     ) -> None:
         """Keep the result of a lookup; see `recall`."""
         copy = plain(config, alike=True)  # in a form that `same` can compare
-        entry = _Entry(what, spaces, copy, result)
+        entry = _Entry(key, spaces, copy, result)
         self._entries = (entry, *self._entries[: SIZE - 1])
 
     def recall_or_find(
-        self, what: Hashable, spaces: tuple[Space, ...], config: Config, find: Callable[[], T]
+        self, key: Hashable, spaces: tuple[Space, ...], config: Config, find: Callable[[], T]
     ) -> T:
         """Return the result of a lookup: of an earlier one if there is one, otherwise of
         `find()`; see `recall`.
         """
-        result: T | None = self.recall(what, spaces, config)
+        result: T | None = self.recall(key, spaces, config)
         if result is None:
             result = find()
-            self.remember(what, spaces, config, result)
+            self.remember(key, spaces, config, result)
         return result
