@@ -511,7 +511,7 @@ class Catalog:
         Raises:
             NoMatchError: No installed model fits.
         """
-        return self._lookup.trunk(request, name)
+        return self._lookup.choose_trunk(request, name)
 
     def preprocessor_for(
         self,
@@ -536,7 +536,7 @@ class Catalog:
             PartError: The target is not a preprocessor class, or its constructor breaks the
                 contract.
         """
-        return self._lookup.preprocessor(space, options, check=check, pins=pins, chosen=chosen)
+        return self._lookup.make_preprocessor(space, options, check=check, pins=pins, chosen=chosen)
 
     def action_dist(
         self,

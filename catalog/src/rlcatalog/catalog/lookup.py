@@ -187,24 +187,24 @@ class Lookup:
         config = self.schema.parse(query.config, query.defaults)
         config.catalog = self.catalog
         custom_model = self.slots.named("model", config["custom_model"])
-        dist_names = named_dists(self.slots, config["custom_action_dist"])
-        framework = framework_for(query.framework, custom_model, *dist_names.values())
-        obs = SpaceInfo.read(query.obs_space)
-        action = SpaceInfo.read(query.action_space, "action")
-        mask = find_mask(obs, action, config, custom_model)
+        custom_dists = named_dists(self.slots, config["custom_action_dist"])
+        framework = framework_for(query.framework, custom_model, *custom_dists.values())
+        obs_info = SpaceInfo.read(query.obs_space)
+        action_info = SpaceInfo.read(query.action_space, "action")
+        mask_place = find_mask(obs_info, action_info, config, custom_model)
         request = Request(
-            mask.rest_of_obs,
-            action,
+            mask_place.rest_of_obs,
+            action_info,
             config.read_only(),
             framework,
             catalog=self.catalog,
-            mask_key=mask.key,
+            mask_key=mask_place.key,
         )
 
         # Preprocessor and filter.
         preprocessor_choice = self.slots.choose_preprocessor(request, query.pins)
         filter_choice = self.slots.choose_filter(request, query.pins)
-        preprocessor = self.preprocessor(
+        preprocessor = self.make_preprocessor(
             request.obs,
             config,
             pins=query.pins,
@@ -217,15 +217,17 @@ class Lookup:
         )
 
         # The action distribution, which determines the number of model outputs.
-        dists = plan_dists(self.slots, request, dist_names, query.pins)
+        dists = plan_dists(self.slots, request, custom_dists, query.pins)
         if not dists.size:
-            raise action.error_without_values(dists.part.name)
+            raise action_info.error_without_values(dists.part.name)
         request = request.replace(num_outputs=dists.size)
 
         # Trunk, memory and head. A config with contradictory shapes fails here, before a framework
         # is imported.
-        model = self.slots.choose_model(request, custom_model, query.pins)
-        stages = model_stages(model.parts.values(), request, dists.size, model.unclaimed)
+        model_choices = self.slots.choose_model(request, custom_model, query.pins)
+        stages = model_stages(
+            model_choices.parts.values(), request, dists.size, model_choices.unclaimed
+        )
         return Resolution(
             request=request,
             config=config,
@@ -234,26 +236,26 @@ class Lookup:
                 "preprocessor": preprocessor_choice,
                 "filter": filter_choice,
                 "action_dist": dists.choice,
-                **model.choices,
+                **model_choices.choices,
             },
             preprocessor=preprocessor,
             dists=dists,
             stages=tuple(stages),
             pins=query.pins,
-            mask_key=mask.key,
-            unclaimed=model.unclaimed,
+            mask_key=mask_place.key,
+            unclaimed=model_choices.unclaimed,
             env_wrappers=tuple(self.slots.env_wrappers(config)),
-            mask_key_path=mask.key_path,
-            unused_masks=mask.unused,
+            mask_key_path=mask_place.key_path,
+            unused_masks=mask_place.unused,
         )
 
     # --- single parts -----------------------------------------------------------------------------
 
-    def trunk(self, request: Request, name: str | None) -> Part:
+    def choose_trunk(self, request: Request, name: str | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         return self.slots.choose_trunk(request.replace(catalog=self.catalog), name)
 
-    def preprocessor(
+    def make_preprocessor(
         self,
         space: Space | SpaceInfo,
         config: Mapping[str, Any] | None = None,
@@ -286,7 +288,7 @@ class Lookup:
             request = Request(info, config=ReadOnlyConfig(options))
             part = self.slots.choose_preprocessor(request, pins).part
         assert part is not None  # `choose_preprocessor` raises an error instead
-        find_child = partial(self.preprocessor, check="never", pins=pins, chosen=chosen)
+        find_child = partial(self.make_preprocessor, check="never", pins=pins, chosen=chosen)
         preprocessor = create_preprocessor(part, info, options, check, find_child)
         preprocessor.made_by = self.catalog
         return preprocessor
@@ -317,16 +319,16 @@ class Lookup:
     ) -> tuple[Any, int]:
         """Return what `action_dist` returns, by a new lookup."""
         values = self.schema.parse(config)
-        names = named_dists(self.slots, values["custom_action_dist"], dist_type)
+        custom_dists = named_dists(self.slots, values["custom_action_dist"], dist_type)
         custom_model = None
         if framework is None:
             # A custom model computes the distribution's inputs, so it has the same framework.
             custom_model = self.slots.named("model", values["custom_model"])
-        framework = framework_for(framework, *names.values(), custom_model)
-        action = SpaceInfo.read(action_space, "action")
+        framework = framework_for(framework, *custom_dists.values(), custom_model)
+        action_info = SpaceInfo.read(action_space, "action")
         # A request needs an observation, but distributions see only the action space.
-        request = Request(action, action, values.read_only(), framework)
-        plan = plan_dists(self.slots, request, names)
+        request = Request(action_info, action_info, values.read_only(), framework)
+        plan = plan_dists(self.slots, request, custom_dists)
         return plan.load(framework, values.read_only()), plan.size
 
     def model_v2(
@@ -385,33 +387,35 @@ class Lookup:
         custom_model = self.slots.named("model", values["custom_model"])
         framework = framework_for(framework, custom_model)
         if _needs_encoding(obs_space, custom_model):
-            obs_space = self.preprocessor(obs_space, values, check="never").observation_space
+            obs_space = self.make_preprocessor(obs_space, values, check="never").observation_space
         # RLlib's attribute of an encoded space.
-        original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
-        action = SpaceInfo.read(action_space, "action")
+        obs_info = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+        action_info = SpaceInfo.read(action_space, "action")
         encoded_shape = None
         if SpaceInfo.read(obs_space).kind == "box":
             encoded_shape = obs_space.shape
         request = Request(
-            original,
-            action,
+            obs_info,
+            action_info,
             values.read_only(),
             framework,
             encoded_shape=encoded_shape,
             num_outputs=num_outputs,
             preprocessor=preprocessor_of(obs_space),
             catalog=self.catalog,
-            mask_key=mask_key(original, action, values["action_mask_key"]),
+            mask_key=mask_key(obs_info, action_info, values["action_mask_key"]),
         )
-        model = self.slots.choose_model(request, custom_model)
+        model_choices = self.slots.choose_model(request, custom_model)
         # Raises an error where config and shapes contradict each other.
-        model_stages(model.parts.values(), request, num_outputs, model.unclaimed)
+        model_stages(model_choices.parts.values(), request, num_outputs, model_choices.unclaimed)
         action_dist = None
-        if model.parts["head"] is not None:  # a head is built with the action distribution
+        if model_choices.parts["head"] is not None:  # a head is built with the action distribution
             action_dist, _ = self.action_dist(
                 action_space, config, dist_type=None, framework=framework
             )
-        return _ModelPlan(model.parts, obs_space, parsed, framework, model.unclaimed, action_dist)
+        return _ModelPlan(
+            model_choices.parts, obs_space, parsed, framework, model_choices.unclaimed, action_dist
+        )
 
 
 class _ModelPlan(NamedTuple):

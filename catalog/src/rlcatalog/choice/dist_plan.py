@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: The distributions that a caller names: path → part. The key None means the whole space, or
 #: every part that the distribution fits.
-Names = Mapping[str | None, Part]
+CustomDists = Mapping[str | None, Part]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class DistPlan:
 
 def named_dists(
     slots: Slots, custom: str | type | Mapping[str, Any] | None, dist_type: str | type | None = None
-) -> Names:
+) -> CustomDists:
     """Return the distributions that the caller names.
 
     Args:
@@ -110,14 +110,16 @@ def named_dists(
     return parts
 
 
-def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None = None) -> DistPlan:
+def plan_dists(
+    slots: Slots, request: Request, custom_dists: CustomDists, pins: Pins | None = None
+) -> DistPlan:
     """Choose the distribution for a request's action space, and for its children if they are
     joined.
 
     Args:
         slots: The parts.
         request: The request.
-        names: The distributions that the caller names.
+        custom_dists: The distributions that the caller names.
         pins: The choices of an earlier lookup, which this lookup repeats.
 
     Raises:
@@ -129,9 +131,9 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
     repeated: Mapping[str, str] = {}
     if pins is not None:
         repeated = pins.action_dists
-    plan = _Planner(slots, names, repeated).plan(request)
+    plan = _Planner(slots, custom_dists, repeated).plan(request)
     if not repeated:  # a saved policy's distributions count, whatever the names mean now
-        _check_names(names, plan, request.config)
+        _check_custom_dists(custom_dists, plan, request.config)
     if request.config.get("free_log_std"):
         _check_free_log_std(slots, plan)
     return plan
@@ -142,13 +144,15 @@ class _Planner:
 
     Args:
         slots: The parts.
-        names: The distributions that the caller names.
+        custom_dists: The distributions that the caller names.
         repeated: Place → address, for the choices of an earlier lookup.
     """
 
-    def __init__(self, slots: Slots, names: Names, repeated: Mapping[str, str]) -> None:
+    def __init__(
+        self, slots: Slots, custom_dists: CustomDists, repeated: Mapping[str, str]
+    ) -> None:
         self._slots = slots
-        self._names = names
+        self._custom_dists = custom_dists
         self._repeated = repeated
 
     def plan(self, request: Request, outer: Part | None = None) -> DistPlan:
@@ -183,7 +187,7 @@ class _Planner:
         if place in self._repeated:
             return self._slots.repeat("action_dist", self._repeated[place])
         info = request.space_for("action_dist")
-        named = _name_at(info, request.config, self._names, outer)
+        named = _custom_dist_at(info, request.config, self._custom_dists, outer)
         return self._slots.choose_action_dist(request, named, outer)
 
 
@@ -194,14 +198,14 @@ def _declares_size(part: Part) -> bool:
     return any("required_model_output_shape" in vars(cls) for cls in part.objects.values())
 
 
-def _name_at(
-    info: SpaceInfo, config: Mapping[str, Any], names: Names, outer: Part | None
+def _custom_dist_at(
+    info: SpaceInfo, config: Mapping[str, Any], custom_dists: CustomDists, outer: Part | None
 ) -> Part | None:
     """Return the part named for a node, or None; never `outer`, which wraps the result."""
-    at_path = names.get(info.path)
+    at_path = custom_dists.get(info.path)
     if at_path is not None and at_path is not outer:
         return at_path
-    for_any_path = names.get(None)
+    for_any_path = custom_dists.get(None)
     if for_any_path is None or for_any_path is outer:
         return None
     is_whole_space = info.path == "action"
@@ -243,13 +247,15 @@ def _spec(part: Part) -> ActionDistSpec:
     return part.declaration
 
 
-def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> None:
-    """Check that the plan uses every name."""
-    unused = [path for path, part in names.items() if not _is_used(part, path, plan)]
+def _check_custom_dists(
+    custom_dists: CustomDists, plan: DistPlan, config: Mapping[str, Any]
+) -> None:
+    """Check that the plan uses every distribution that the caller names."""
+    unused = [path for path, part in custom_dists.items() if not _is_used(part, path, plan)]
     if not unused:
         return
     if None in unused:  # the distribution that is named without a path
-        part = names[None]
+        part = custom_dists[None]
         _size(part, plan.info, config)  # raises an error with the reason, if there is one
         raise UnsupportedSpaceError(f"{part.name} does not fit any part of {plan.info.describe()}.")
     first_unknown = min(map(str, unused))
