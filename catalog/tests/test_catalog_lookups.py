@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 import rlcatalog
 from rlcatalog import Catalog, Match, ModelSpec, ModelV2, Preprocessor, Rank
 from rlcatalog.catalog import catalog as module
-from rlcatalog.catalog.lookup import _seen_by_models, framework_for
+from rlcatalog.catalog.snapshot import _seen_by_models, framework_for
 from rlcatalog.choice import Pins
 from rlcatalog.choice.slots import Slots
 from rlcatalog.errors import (

@@ -25,7 +25,7 @@ from rlcatalog import (
     PreprocessorSpec,
     plugin_access,
 )
-from rlcatalog.catalog.lookup import framework_for
+from rlcatalog.catalog.snapshot import framework_for
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     CatalogError,

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlcatalog.catalog.lookup import Lookup, Query
 from rlcatalog.catalog.pickling import CatalogState, remember_catalog, restore_catalog
+from rlcatalog.catalog.snapshot import CatalogSnapshot, Query
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.environments import (
     EnvSpaces,
@@ -94,7 +94,7 @@ class Catalog:
         self._change_lock = threading.RLock()
         self._loader = PluginLoader(self.environ, default_of=default_of)
         #: Replaced at each change.
-        self._lookup = self._look_in(self._loader.load(self.entry_points))
+        self._snapshot = self._snapshot_of(self._loader.load(self.entry_points))
 
     @property
     def entry_points(self) -> tuple[Any, ...]:
@@ -112,26 +112,26 @@ class Catalog:
         """
         return self._loader.manager
 
-    def _look_in(self, registry: Registry) -> Lookup:
-        """Return the lookup of this catalog with these parts."""
-        return Lookup(self, registry, self.prefer)
+    def _snapshot_of(self, registry: Registry) -> CatalogSnapshot:
+        """Return the snapshot of this catalog with these parts."""
+        return CatalogSnapshot(self, registry, self.prefer)
 
     # --- contents ---------------------------------------------------------------------------------
 
     @property
     def registry(self) -> Registry:
         """All parts by name."""
-        return self._lookup.registry
+        return self._snapshot.registry
 
     @property
     def schema(self) -> Schema:
         """The table of config keys."""
-        return self._lookup.schema
+        return self._snapshot.schema
 
     @property
     def slots(self) -> Slots:
         """The candidates for each slot."""
-        return self._lookup.slots
+        return self._snapshot.slots
 
     @property
     def plugins(self) -> list[PluginRecord]:
@@ -166,7 +166,7 @@ class Catalog:
             for part in old_registry:
                 if part.in_process:  # registered by the program, so no plugin brings it again
                     registry = _with_registered(registry, part, old_registry)
-            self._lookup = self._look_in(registry)
+            self._snapshot = self._snapshot_of(registry)
         old_plugins = {_identity(record) for record in old_registry.records}
         return [record for record in registry.records if _identity(record) not in old_plugins]
 
@@ -188,7 +188,7 @@ class Catalog:
         if config is not None:
             default_of(config)  # raises an error if its keys cannot be read
         with self._change_lock:
-            self._lookup = self._look_in(self.registry.with_registered(part, config))
+            self._snapshot = self._snapshot_of(self.registry.with_registered(part, config))
 
     # --- classes of the running program -----------------------------------------------------------
 
@@ -384,7 +384,7 @@ class Catalog:
             framework: If another package provides the code for this framework, its `reads` apply,
                 if it declares any.
         """
-        return self._lookup.config_keys(part, framework)
+        return self._snapshot.config_keys(part, framework)
 
     # --- lookups ----------------------------------------------------------------------------------
 
@@ -426,7 +426,7 @@ class Catalog:
                 bounds; or bounds count as infinite.
         """
         query = Query(obs_space, action_space, config, framework, pins, defaults)
-        return self._lookup.resolve(query)
+        return self._snapshot.resolve(query)
 
     def explain(
         self,
@@ -467,7 +467,7 @@ class Catalog:
         query = Query(
             spaces.observation, spaces.action, config, framework, defaults=spaces.defaults
         )
-        resolution = self._lookup.explain(query)
+        resolution = self._snapshot.explain(query)
         return Explanation(resolution, env=spaces.name, wrappers=tuple(spaces.verdicts))
 
     def build_from_lookup(
@@ -499,7 +499,7 @@ class Catalog:
             CatalogError: See `resolve`.
         """
         query = Query(obs_space, action_space, config, framework, pins, defaults)
-        return self._lookup.build(build, query)
+        return self._snapshot.build(build, query)
 
     def trunk(self, request: Request, name: str | None = None) -> Part:
         """Choose the trunk for a part of an observation, for a model that contains other models.
@@ -511,7 +511,7 @@ class Catalog:
         Raises:
             NoMatchError: No installed model fits.
         """
-        return self._lookup.choose_trunk(request, name)
+        return self._snapshot.choose_trunk(request, name)
 
     def preprocessor_for(
         self,
@@ -536,7 +536,9 @@ class Catalog:
             PartError: The target is not a preprocessor class, or its constructor breaks the
                 contract.
         """
-        return self._lookup.make_preprocessor(space, options, check=check, pins=pins, chosen=chosen)
+        return self._snapshot.make_preprocessor(
+            space, options, check=check, pins=pins, chosen=chosen
+        )
 
     def action_dist(
         self,
@@ -551,7 +553,7 @@ class Catalog:
             UnsupportedSpaceError: No distribution supports the space or one of its subspaces; the
                 message names the leaf.
         """
-        return self._lookup.action_dist(action_space, config, dist_type, framework)
+        return self._snapshot.action_dist(action_space, config, dist_type, framework)
 
     def model_v2(
         self,
@@ -566,7 +568,7 @@ class Catalog:
         kwargs: Mapping[str, Any] | None = None,
     ) -> ModelV2:
         """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
-        return self._lookup.model_v2(
+        return self._snapshot.model_v2(
             obs_space,
             action_space,
             num_outputs,

@@ -1,4 +1,4 @@
-"""`Lookup`: a catalog between two changes, which chooses, explains and builds."""
+"""`CatalogSnapshot`: a catalog between two changes, which chooses, explains and builds."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class Creation(NamedTuple, Generic[T]):
     created: T
 
 
-class Lookup:
+class CatalogSnapshot:
     """A catalog between two changes: what it holds, and the lookups in it.
 
-    It is never changed: a catalog that changes makes a new one. So a lookup sees the catalog either
-    before or after a change.
+    It is never changed: a catalog that changes makes a new one. So each lookup sees the catalog
+    either before or after a change.
 
     Args:
         catalog: The catalog, for requests and preprocessors.
