@@ -198,7 +198,7 @@ def make_vector_env():
 
 
 def test_spaces_of_vector_like_object_are_its_single_spaces(read_only_catalog):
-    obs_space, action_space, name, wrappers, layout = read_only_catalog.spaces_of(make_vector_env())
+    obs_space, action_space, name, wrappers, layout = read_only_catalog.read_env(make_vector_env())
 
     assert obs_space is THREE_FEATURES
     assert action_space is TWO_ACTIONS
@@ -208,7 +208,7 @@ def test_spaces_of_vector_like_object_are_its_single_spaces(read_only_catalog):
 
 
 def test_spaces_of_function_do_not_need_a_close_method(read_only_catalog):
-    obs_space, action_space, *_ = read_only_catalog.spaces_of(make_vector_env)
+    obs_space, action_space, *_ = read_only_catalog.read_env(make_vector_env)
 
     assert obs_space is THREE_FEATURES
     assert action_space is TWO_ACTIONS

@@ -162,7 +162,7 @@ def test_passed_vector_environment_is_checked_by_the_catalog():
     calls = []
 
     class RefusingCatalog:
-        def spaces_of(self, env, model):
+        def read_env(self, env, model):
             calls.append((env, model))
             raise ModelContractError("it lacks a wrapper")
 

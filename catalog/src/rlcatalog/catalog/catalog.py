@@ -12,10 +12,10 @@ from rlcatalog.catalog.pickling import CatalogState, remember_catalog, restore_c
 from rlcatalog.catalog.snapshot import CatalogSnapshot, Query
 from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.environments import (
-    EnvSpaces,
+    EnvProperties,
     close_env as close_env,
     make_env as make_env,
-    read_spaces,
+    read_env,
     wrap,
 )
 from rlcatalog.choice.in_process import Code, in_process, path_of
@@ -453,22 +453,28 @@ class Catalog:
             CatalogError: See `resolve`.
         """
         if env is None:
-            spaces = EnvSpaces(obs_space, action_space)
+            env_properties = EnvProperties(obs_space, action_space)
         elif obs_space is None and action_space is None:
-            spaces = self.spaces_of(env, config)
+            env_properties = self.read_env(env, config)
         else:
             raise UnsupportedSpaceError(
                 "explain() needs two spaces or env=, but both were given. Remove one."
             )
-        if spaces.observation is None or spaces.action is None:
+        if env_properties.observation_space is None or env_properties.action_space is None:
             raise UnsupportedSpaceError(
                 "explain() needs an observation space and an action space, or env=."
             )
         query = Query(
-            spaces.observation, spaces.action, config, framework, defaults=spaces.defaults
+            env_properties.observation_space,
+            env_properties.action_space,
+            config,
+            framework,
+            defaults=env_properties.config_defaults,
         )
         resolution = self._snapshot.explain(query)
-        return Explanation(resolution, env=spaces.name, wrappers=tuple(spaces.verdicts))
+        return Explanation(
+            resolution, env=env_properties.name, wrappers=tuple(env_properties.verdicts)
+        )
 
     def build_from_lookup(
         self,
@@ -582,8 +588,8 @@ class Catalog:
 
     # --- environments -----------------------------------------------------------------------------
 
-    def spaces_of(self, env: AnyEnv, config: Mapping[str, Any] | None = None) -> EnvSpaces:
-        """Return an environment's observation space and action space after `wrap_env`.
+    def read_env(self, env: AnyEnv, config: Mapping[str, Any] | None = None) -> EnvProperties:
+        """Return an environment's two spaces after `wrap_env`, its name and its wrappers' answers.
 
         Args:
             env: An environment, or anything that `rlcatalog.catalog.make_env` accepts; an
@@ -596,7 +602,7 @@ class Catalog:
         values = self.parse_config(config)
         instance = make_env(env)
         try:
-            return read_spaces(instance, self.slots.env_wrappers(values), values)
+            return read_env(instance, self.slots.env_wrappers(values), values)
         finally:
             if instance is not env:
                 close_env(instance)

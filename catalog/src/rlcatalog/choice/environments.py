@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 _MARK = "_rlcatalog_wrapper"
 
 
-class EnvSpaces(NamedTuple):
+class EnvProperties(NamedTuple):
     """What a lookup needs to know about an environment.
 
     Attributes:
-        observation: The observation space, after `wrap_env`.
-        action: The action space.
+        observation_space: The observation space, after `wrap_env`.
+        action_space: The action space.
         name: The environment's name; empty for two spaces without one.
         verdicts: Each candidate wrapper's answer; a vector environment has no such answers.
         image_layout: Layout of its images, if its wrappers say it; see `env_layout`.
     """
 
-    observation: Any
-    action: Any
+    observation_space: Any
+    action_space: Any
     name: str = ""
     verdicts: Sequence[Verdict] = ()
     image_layout: str | None = None
 
     @property
-    def defaults(self) -> dict[str, Any]:
+    def config_defaults(self) -> dict[str, Any]:
         """Defaults for the model config that the environment's wrappers imply."""
         if self.image_layout is None:
             return {}
@@ -159,8 +159,8 @@ def close_env(env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
         )
 
 
-def read_spaces(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -> EnvSpaces:
-    """Return an environment's spaces after `wrap`.
+def read_env(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -> EnvProperties:
+    """Return an environment's spaces after `wrap`, and what else a lookup needs to know of it.
 
     Args:
         env: A single environment, a vector environment, or an object with the spaces of one.
@@ -179,7 +179,7 @@ def read_spaces(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -
     if is_vector_env:
         check_wrapped(wrappers, env, config)
         first_member = next(iter(read_attribute(env, "envs", ())), None)
-        return EnvSpaces(
+        return EnvProperties(
             env.single_observation_space,
             env.single_action_space,
             name,
@@ -187,7 +187,7 @@ def read_spaces(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -
             image_layout=env_layout(first_member),
         )
     wrapped, verdicts = wrap(wrappers, env, config)
-    return EnvSpaces(
+    return EnvProperties(
         wrapped.observation_space, wrapped.action_space, name, verdicts, env_layout(wrapped)
     )
 

@@ -69,10 +69,10 @@ def build(
             raise UnsupportedSpaceError(
                 "build() needs two spaces or env=, but both were given. Remove one."
             )
-        env_spaces = catalog.spaces_of(env, config)
-        obs_space = env_spaces.observation
-        action_space = env_spaces.action
-        defaults = {**env_spaces.defaults, **(defaults or {})}
+        env_properties = catalog.read_env(env, config)
+        obs_space = env_properties.observation_space
+        action_space = env_properties.action_space
+        defaults = {**env_properties.config_defaults, **(defaults or {})}
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError(
             "build() needs an observation space and an action space, or env=."

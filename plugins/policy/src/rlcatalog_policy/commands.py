@@ -22,12 +22,20 @@ def summary(
     """Print the model's layers for an environment, with their shapes and numbers of weights."""
     # What plugins print goes to standard error, so that standard output is the answer alone.
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
-        spaces = catalog.spaces_of(env, config)
-        resolution = catalog.resolve(spaces.observation, spaces.action, config, framework)
+        env_properties = catalog.read_env(env, config)
+        resolution = catalog.resolve(
+            env_properties.observation_space, env_properties.action_space, config, framework
+        )
         layers = summarize_layers(resolution)
         if layers is None:
             # A part does not declare its weights, so a model is built to count them.
-            policy = build(spaces.observation, spaces.action, config, framework, catalog=catalog)
+            policy = build(
+                env_properties.observation_space,
+                env_properties.action_space,
+                config,
+                framework,
+                catalog=catalog,
+            )
             layers = policy.summary()
     if as_json:
         print_json({"env": env_id, **layers.as_dict()})

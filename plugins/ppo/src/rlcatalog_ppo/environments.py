@@ -89,7 +89,7 @@ class EnvMaker:
         self._check_key("num_envs", n, expected=self.num_passed)
         if not isinstance(self._env, VectorEnv):  # a single environment
             return vector(self, 1, mask_key=self.mask_key)
-        self._catalog.spaces_of(self._env, self._model)  # rejects environments that lack a wrapper
+        self._catalog.read_env(self._env, self._model)  # rejects environments that lack a wrapper
         return ExternalVectorEnv(self._env)
 
     def _check_key(self, key: str, value: Any, *, expected: Any) -> None:

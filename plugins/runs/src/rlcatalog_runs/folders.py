@@ -396,10 +396,10 @@ def unwritten_spaces(
         return {}
     if catalog is None:
         catalog = default_catalog()
-    env_spaces = catalog.spaces_of(env, manifest.config)
+    env_properties = catalog.read_env(env, manifest.config)
     spaces = {}
     if manifest.observation_space is None:
-        spaces["observation_space"] = env_spaces.observation
+        spaces["observation_space"] = env_properties.observation_space
     if manifest.action_space is None:
-        spaces["action_space"] = env_spaces.action
+        spaces["action_space"] = env_properties.action_space
     return spaces
