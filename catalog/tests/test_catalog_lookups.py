@@ -18,7 +18,7 @@ import rlcatalog
 from rlcatalog import Catalog, Match, ModelSpec, ModelV2, Preprocessor, Rank
 from rlcatalog.catalog import catalog as module
 from rlcatalog.catalog.snapshot import _seen_by_models, framework_for
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.choice.slots import Slots
 from rlcatalog.errors import (
     DuplicateNameError,
@@ -270,8 +270,8 @@ def test_error_without_defaults_is_raised_after_one_try(catalog, failing_builder
 
 def pin_trunk(resolution, name):
     """Return the choices of a lookup with another trunk."""
-    pins = Pins.of(resolution)
-    return Pins(pins.parts | {"trunk": name}, pins.preprocessors, pins.action_dists)
+    pins = PartAddresses.of(resolution)
+    return PartAddresses(pins.by_slot | {"trunk": name}, pins.preprocessors, pins.action_dists)
 
 
 def test_pinned_lookup_is_not_answered_from_the_cache(catalog):
@@ -299,7 +299,7 @@ def test_pinned_lookup_is_not_cached(catalog):
 
 
 def test_pinned_lookup_does_not_warn_of_unread_keys(catalog):
-    pins = Pins.of(catalog.explain(THREE_FEATURES, TWO_ACTIONS, {}, "torch").resolution)
+    pins = PartAddresses.of(catalog.explain(THREE_FEATURES, TWO_ACTIONS, {}, "torch").resolution)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"max_seq_len": 3}, "torch", pins=pins)

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from rlcatalog import ActionDistribution, ActionDistSpec, Match, Rank, Request, SpaceInfo
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
 from rlcatalog.choice.slots import Slots
 from rlcatalog.errors import ConfigError, PartError, UnsupportedSpaceError
@@ -219,7 +219,9 @@ def test_wrapping_dist_has_the_default_inside(names, expected):
 
 
 def test_pins_choose_each_distribution_by_its_place():
-    pins = Pins(action_dists={"action": "acme/wrapper", "action inside wrapper": "acme/named_box"})
+    pins = PartAddresses(
+        action_dists={"action": "acme/wrapper", "action inside wrapper": "acme/named_box"}
+    )
 
     assert read_plan(plan(THREE_FEATURES, pins=pins)) == {
         "action": ("wrapper", 10 + 6),
@@ -237,7 +239,7 @@ def test_pins_choose_each_distribution_by_its_place():
     ],
 )
 def test_pins_override_names(names):
-    pins = Pins(action_dists={"action": "acme/named_box"})
+    pins = PartAddresses(action_dists={"action": "acme/named_box"})
 
     assert read_plan(plan(THREE_FEATURES, names, pins=pins)) == {"action": ("named_box", 6)}
 

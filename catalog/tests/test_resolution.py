@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from rlcatalog import FilterSpec, Match, ModelSpec
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import unclaimed_by
 from rlcatalog.errors import MissingPluginError, PartError, UnknownNameError
@@ -47,7 +47,7 @@ def resolve(catalog, obs=THREE_FEATURES, action=TWO_ACTIONS, *, config=None):
 def pins(catalog):
     """The pins of an LSTM with a filter for spaces with two parts each."""
     config = {"use_lstm": True, "observation_filter": "MeanStdFilter"}
-    return Pins.of(
+    return PartAddresses.of(
         resolve(
             catalog,
             Tuple([THREE_FEATURES, TWO_ACTIONS]),
@@ -58,7 +58,7 @@ def pins(catalog):
 
 
 def test_pins_have_the_address_of_each_part(pins):
-    assert pins.parts == {
+    assert pins.by_slot == {
         "filter": "rlcatalog-filters/MeanStdFilter",
         "trunk": "rlcatalog-fcnet/fcnet",
         "memory": "rlcatalog-lstm/lstm",
@@ -89,15 +89,15 @@ def test_pins_have_the_version_of_each_package(catalog, pins):
 def test_pins_are_restored_from_their_dict(pins):
     data = pins.as_dict()
 
-    assert Pins(**data).as_dict() == data
+    assert PartAddresses.from_dict(data).as_dict() == data
 
 
 @pytest.mark.parametrize(
     "pins",
     [
         pytest.param(
-            Pins(
-                parts={
+            PartAddresses(
+                by_slot={
                     "memory": "rlcatalog-lstm/lstm",
                     "filter": "rlcatalog-filters/MeanStdFilter",
                 }
@@ -105,10 +105,11 @@ def test_pins_are_restored_from_their_dict(pins):
             id="parts",
         ),
         pytest.param(
-            Pins(preprocessors={"obs": "rlcatalog-preprocessors/none"}), id="preprocessor"
+            PartAddresses(preprocessors={"obs": "rlcatalog-preprocessors/none"}), id="preprocessor"
         ),
         pytest.param(
-            Pins(action_dists={"action": "rlcatalog-categorical/categorical"}), id="distribution"
+            PartAddresses(action_dists={"action": "rlcatalog-categorical/categorical"}),
+            id="distribution",
         ),
     ],
 )
@@ -120,14 +121,23 @@ def test_check_accepts_pins_of_installed_parts(catalog, pins):
     "pins",
     [
         # None of these packages is in the catalog.
-        pytest.param(Pins(parts={"trunk": "rlcatalog-visionnet/visionnet"}), id="no-trunk"),
-        pytest.param(Pins(parts={"filter": "rlcatalog-atari/any"}), id="no-filter"),
-        pytest.param(Pins(preprocessors={"obs": "rlcatalog-atari/any"}), id="no-preprocessor"),
-        pytest.param(Pins(action_dists={"action": "rlcatalog-bounded/beta"}), id="no-distribution"),
         pytest.param(
-            Pins(parts={"memory": "rlcatalog-filters/MeanStdFilter"}), id="filter-as-memory"
+            PartAddresses(by_slot={"trunk": "rlcatalog-visionnet/visionnet"}), id="no-trunk"
         ),
-        pytest.param(Pins(parts={"filter": "rlcatalog-lstm/lstm"}), id="model-as-filter"),
+        pytest.param(PartAddresses(by_slot={"filter": "rlcatalog-atari/any"}), id="no-filter"),
+        pytest.param(
+            PartAddresses(preprocessors={"obs": "rlcatalog-atari/any"}), id="no-preprocessor"
+        ),
+        pytest.param(
+            PartAddresses(action_dists={"action": "rlcatalog-bounded/beta"}), id="no-distribution"
+        ),
+        pytest.param(
+            PartAddresses(by_slot={"memory": "rlcatalog-filters/MeanStdFilter"}),
+            id="filter-as-memory",
+        ),
+        pytest.param(
+            PartAddresses(by_slot={"filter": "rlcatalog-lstm/lstm"}), id="model-as-filter"
+        ),
     ],
 )
 def test_check_rejects_pins_of_missing_parts(catalog, pins):

@@ -19,7 +19,7 @@ from rlcatalog import (
     Request,
     SpaceInfo,
 )
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.choice.slots import Slots, unclaimed_by
 from rlcatalog.errors import MissingPluginError, NoMatchError, PartError, UnsupportedSpaceError
 from rlcatalog.plugins import Part
@@ -210,7 +210,7 @@ def test_custom_preprocessor_is_not_for_entries(path, preprocessor):
 )
 def test_pin_chooses_the_preprocessor_of_an_entry(path, preprocessor):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING)
-    pins = Pins(parts={}, preprocessors={"obs['a']": "acme/any"})
+    pins = PartAddresses(by_slot={}, preprocessors={"obs['a']": "acme/any"})
 
     assert slots.choose_preprocessor(make_request(THREE_FEATURES, path), pins).part is preprocessor
 
@@ -280,8 +280,8 @@ def test_missing_preprocessor_of_text_error_hints_at_no_class():
     ("pins", "filter_name"),
     [
         pytest.param(None, "half", id="no-pins"),
-        pytest.param(Pins({"filter": "acme/double"}), "double", id="pinned"),
-        pytest.param(Pins(), "half", id="other-pins"),
+        pytest.param(PartAddresses({"filter": "acme/double"}), "double", id="pinned"),
+        pytest.param(PartAddresses(), "half", id="other-pins"),
     ],
 )
 def test_pinned_filter_overrides_the_config(pins, filter_name):
@@ -364,19 +364,19 @@ def test_named_part_fills_its_own_slot_only():
 
 
 def test_pins_of_a_model_leave_its_other_slots_empty():
-    pins = Pins({"trunk": "acme/deep"})
+    pins = PartAddresses({"trunk": "acme/deep"})
 
     assert choose_model(pins=pins) == {"trunk": DEEP, "memory": None, "head": None}
 
 
 def test_pins_of_a_model_override_the_named_part():
-    pins = Pins({"trunk": "acme/deep"})
+    pins = PartAddresses({"trunk": "acme/deep"})
 
     assert choose_model(NET, pins=pins) == {"trunk": DEEP, "memory": None, "head": None}
 
 
 def test_named_part_fills_a_slot_without_pin():
-    pins = Pins({"trunk": "acme/deep"})
+    pins = PartAddresses({"trunk": "acme/deep"})
 
     assert choose_model(GRU, pins=pins) == {"trunk": DEEP, "memory": GRU, "head": None}
 

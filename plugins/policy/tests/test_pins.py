@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.choice import Explanation, Pins, selection
+from rlcatalog.choice import Explanation, PartAddresses, selection
 from rlcatalog.errors import MissingPluginError, UnknownNameError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
@@ -47,9 +47,9 @@ def judged_parts(monkeypatch):
 
 
 def test_pins_name_the_parts_of_the_model_and_the_filter(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
+    pins = PartAddresses.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
-    assert pins.parts == {
+    assert pins.by_slot == {
         "filter": "rlcatalog-filters/MeanStdFilter",
         "trunk": "rlcatalog-fcnet/fcnet",
         "memory": "rlcatalog-lstm/lstm",
@@ -57,7 +57,7 @@ def test_pins_name_the_parts_of_the_model_and_the_filter(catalog):
 
 
 def test_pins_name_a_preprocessor_for_each_space(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
+    pins = PartAddresses.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
     assert set(pins.preprocessors) == {"obs", "obs['x']", "obs['kind']"}
 
@@ -65,32 +65,32 @@ def test_pins_name_a_preprocessor_for_each_space(catalog):
 def test_pins_name_a_distribution_for_each_action(catalog):
     pair = spaces.Tuple([THREE_ACTIONS, THREE_ACTIONS])
 
-    pins = Pins.of(catalog.resolve(OBS, pair, CONFIG, "torch"))
+    pins = PartAddresses.of(catalog.resolve(OBS, pair, CONFIG, "torch"))
 
     assert pins.action_dists["action"] == "rlcatalog-multi-action/multi_action"
     assert pins.action_dists["action[1]"] == "rlcatalog-categorical/categorical"
 
 
 def test_pins_contain_the_versions_of_packages(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
+    pins = PartAddresses.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
     assert set(pins.versions) >= {"rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-preprocessors"}
 
 
 def test_pins_come_back_from_json(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
+    pins = PartAddresses.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
-    assert Pins(**json.loads(json.dumps(pins.as_dict()))) == pins
+    assert PartAddresses.from_dict(json.loads(json.dumps(pins.as_dict()))) == pins
 
 
 def test_lookup_with_pins_judges_no_parts(catalog, judged_parts):
     first = catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch")
     judged_parts.clear()
 
-    again = catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch", pins=Pins.of(first))
+    again = catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch", pins=PartAddresses.of(first))
 
     assert judged_parts == []
-    assert Pins.of(again) == Pins.of(first)
+    assert PartAddresses.of(again) == PartAddresses.of(first)
     assert again.choices["head"].part is None
     assert "chosen before" in Explanation(again).as_dict()["model"]["reason"]
 
@@ -116,17 +116,17 @@ def test_load_judges_no_parts(catalog, judged_parts, tmp_path):
     ("pins", "error"),
     [
         pytest.param(
-            Pins({"trunk": "example-compass/example_compass_glu"}),
+            PartAddresses({"trunk": "example-compass/example_compass_glu"}),
             MissingPluginError,
             id="plugin-of-a-model",
         ),
         pytest.param(
-            Pins(action_dists={"action": "missing-package/dist"}),
+            PartAddresses(action_dists={"action": "missing-package/dist"}),
             MissingPluginError,
             id="plugin-of-a-distribution",
         ),
         pytest.param(
-            Pins(preprocessors={"obs": "rlcatalog-preprocessors/nonesuch"}),
+            PartAddresses(preprocessors={"obs": "rlcatalog-preprocessors/nonesuch"}),
             UnknownNameError,
             id="name-in-an-installed-plugin",
         ),

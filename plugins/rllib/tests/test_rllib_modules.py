@@ -533,7 +533,7 @@ def test_runner_builds_the_parts_that_configure_chose(rllib):
 
     pins = runner.module.recipe.pins
 
-    assert pins.parts["trunk"] == "rlcatalog-fcnet/fcnet"
+    assert pins.by_slot["trunk"] == "rlcatalog-fcnet/fcnet"
     assert pins.action_dists == {"action": "rlcatalog-categorical/categorical"}
     fcnet = rlcatalog.default_catalog().registry.get("model", "fcnet")
     assert pins.versions["rlcatalog-fcnet"] == fcnet.version

@@ -18,7 +18,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 
 import rlcatalog_rllib
 from rlcatalog import ViewRequirement
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import (
     ConfigError,
     MissingPluginError,
@@ -139,7 +139,7 @@ def test_missing_plugin_error_names_the_node_and_the_version():
     # A recipe that another process made, which has the plugin.
     recipe = Recipe(
         model={},
-        pins=Pins(
+        pins=PartAddresses(
             {"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}
         ),
     )

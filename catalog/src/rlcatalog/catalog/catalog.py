@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.catalog.pickling import CatalogState, remember_catalog, restore_catalog
 from rlcatalog.catalog.snapshot import CatalogSnapshot, Query
-from rlcatalog.choice import Explanation, Pins, Resolution
+from rlcatalog.choice import Explanation, PartAddresses, Resolution
 from rlcatalog.choice.environments import (
     EnvProperties,
     close_env as close_env,
@@ -395,7 +395,7 @@ class Catalog:
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
-        pins: Pins | None = None,
+        pins: PartAddresses | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> Resolution:
         """Choose a part for every slot, without building a model or importing a framework.
@@ -484,7 +484,7 @@ class Catalog:
         config: Mapping[str, Any] | None = None,
         framework: str | None = None,
         *,
-        pins: Pins | None = None,
+        pins: PartAddresses | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> T:
         """Look up parts and build an object from them. `rlcatalog.build` calls it.
@@ -525,7 +525,7 @@ class Catalog:
         options: Mapping[str, Any] | None = None,
         *,
         check: str | None = None,
-        pins: Pins | None = None,
+        pins: PartAddresses | None = None,
         chosen: Mapping[str, Part | None] | None = None,
     ) -> Preprocessor:
         """Create the preprocessor for a space.

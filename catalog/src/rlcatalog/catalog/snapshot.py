@@ -11,7 +11,7 @@ from rlcatalog.actions.masks import mask_key_path, unused_masks
 from rlcatalog.catalog.lookup_cache import Config, LookupCache
 from rlcatalog.catalog.lookup_warnings import warn_of_problems
 from rlcatalog.catalog.model_building import build_model
-from rlcatalog.choice import Pins, Resolution, model_stages
+from rlcatalog.choice import PartAddresses, Resolution, model_stages
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
 from rlcatalog.choice.slots import Slots
 from rlcatalog.config import keys_of
@@ -51,7 +51,7 @@ class Query(NamedTuple):
     action_space: Space
     config: Mapping[str, Any] | None = None
     framework: str | None = None
-    pins: Pins | None = None
+    pins: PartAddresses | None = None
     defaults: Mapping[str, Any] | None = None
 
 
@@ -261,7 +261,7 @@ class CatalogSnapshot:
         config: Mapping[str, Any] | None = None,
         *,
         check: str | None = None,
-        pins: Pins | None = None,
+        pins: PartAddresses | None = None,
         chosen: Mapping[str, Part | None] | None = None,
     ) -> Preprocessor:
         """Create the preprocessor for a space; see `Catalog.preprocessor_for`.

@@ -16,7 +16,7 @@ from rlcatalog.plugins import ActionDistSpec, Part, Request
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.choice.resolution import Pins
+    from rlcatalog.choice.resolution import PartAddresses
     from rlcatalog.choice.slots import Slots
 
 #: The distributions that a caller names: path → part. The key None means the whole space, or
@@ -111,7 +111,7 @@ def named_dists(
 
 
 def plan_dists(
-    slots: Slots, request: Request, custom_dists: CustomDists, pins: Pins | None = None
+    slots: Slots, request: Request, custom_dists: CustomDists, pins: PartAddresses | None = None
 ) -> DistPlan:
     """Choose the distribution for a request's action space, and for its children if they are
     joined.

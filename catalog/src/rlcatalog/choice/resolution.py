@@ -5,7 +5,7 @@ its model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 from typing import Any
@@ -34,23 +34,24 @@ from rlcatalog.spaces import ImageLayout, SpaceInfo, read_layout
 
 
 @dataclass(frozen=True)
-class Pins:
+class PartAddresses:
     """Addresses of the chosen parts, each in the form `"distribution/name"`.
 
     Attributes:
-        parts: Slot → address. An empty slot is omitted and stays empty.
+        by_slot: Slot → address, for the filter and the model. An empty slot is omitted and stays
+            empty.
         preprocessors: Path → address, for the codecs of an observation space and its subspaces.
         action_dists: Place → address, for the distributions of an action space and its subspaces.
         versions: Distribution → its version at the time of the choice.
     """
 
-    parts: Mapping[str, str] = field(default_factory=dict)
+    by_slot: Mapping[str, str] = field(default_factory=dict)
     preprocessors: Mapping[str, str] = field(default_factory=dict)
     action_dists: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, resolution: Resolution) -> Pins:
+    def of(cls, resolution: Resolution) -> PartAddresses:
         """Return the addresses of all parts that a lookup chose."""
         parts = resolution.parts_by_slot("filter", *MODEL_SLOTS)
         preprocessors = dict(resolution.preprocessor.parts())
@@ -60,15 +61,30 @@ class Pins:
             if not part.in_process:  # a class of the running program has no version
                 versions[part.distribution] = part.version
         return cls(
-            parts=_addresses(parts),
+            by_slot=_addresses(parts),
             preprocessors=_addresses(preprocessors),
             action_dists=_addresses(action_dists),
             versions=dict(sorted(versions.items())),
         )
 
     def as_dict(self) -> dict[str, dict[str, str]]:
-        """Return the pins as plain data; `Pins(**data)` restores them."""
-        return asdict(self)
+        """Return the addresses as plain data, under the keys that saved policies and exports have.
+
+        `from_dict` restores them.
+        """
+        return {
+            "parts": dict(self.by_slot),
+            "preprocessors": dict(self.preprocessors),
+            "action_dists": dict(self.action_dists),
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Mapping[str, str]]) -> PartAddresses:
+        """Return the addresses from the result of `as_dict`."""
+        addresses = dict(data)
+        by_slot = addresses.pop("parts", {})
+        return cls(by_slot, **addresses)
 
     def check(self, registry: Registry) -> None:
         """Check that each part is available.
@@ -77,7 +93,7 @@ class Pins:
             MissingPluginError: A part's package is missing, is disabled, or failed to load.
             UnknownNameError: The package has no such part.
         """
-        for slot, address in self.parts.items():
+        for slot, address in self.by_slot.items():
             kind = "model" if slot in MODEL_SLOTS else slot
             registry.get(kind, address)
         for address in self.preprocessors.values():
@@ -119,7 +135,7 @@ class Resolution:
     preprocessor: Preprocessor
     dists: DistPlan
     stages: tuple[Stage, ...]
-    pins: Pins | None = None
+    pins: PartAddresses | None = None
     mask_key: str | None = None
     unclaimed: TrunkObservation | None = None
     env_wrappers: Sequence[Part] = ()

@@ -18,7 +18,7 @@ from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.choice.resolution import Pins
+    from rlcatalog.choice.resolution import PartAddresses
 
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")
@@ -113,7 +113,7 @@ class Slots:
                 wrappers.append(part)
         return wrappers
 
-    def choose_preprocessor(self, request: Request, pins: Pins | None = None) -> Choice:
+    def choose_preprocessor(self, request: Request, pins: PartAddresses | None = None) -> Choice:
         """Choose the preprocessor for an observation, or for a space inside it.
 
         Args:
@@ -181,10 +181,10 @@ class Slots:
             self._codecs[info.classes] = codecs
         return codecs
 
-    def choose_filter(self, request: Request, pins: Pins | None = None) -> Choice:
+    def choose_filter(self, request: Request, pins: PartAddresses | None = None) -> Choice:
         """Choose the observation filter; `pins` are the choices of an earlier lookup to repeat."""
-        if pins is not None and "filter" in pins.parts:
-            return self.repeat("filter", pins.parts["filter"])
+        if pins is not None and "filter" in pins.by_slot:
+            return self.repeat("filter", pins.by_slot["filter"])
         name = request.config["observation_filter"]
         if name == "NoFilter":
             return Choice(part=None, why="observation_filter is 'NoFilter'")
@@ -207,7 +207,7 @@ class Slots:
         return choice
 
     def choose_model(
-        self, request: Request, custom: Part | None, pins: Pins | None = None
+        self, request: Request, custom: Part | None, pins: PartAddresses | None = None
     ) -> ModelChoices:
         """Choose the model's parts: first the head, which may leave only part of the
         observation to the others.
@@ -232,12 +232,12 @@ class Slots:
         return ModelChoices({"trunk": trunk, "memory": memory, "head": head}, unclaimed)
 
     def _model_part(
-        self, slot: str, request: Request, custom: Part | None, pins: Pins | None
+        self, slot: str, request: Request, custom: Part | None, pins: PartAddresses | None
     ) -> Choice:
         """Choose the part of one of the model's slots; see `choose_model`."""
-        if pins is not None and slot in pins.parts:
+        if pins is not None and slot in pins.by_slot:
             # The saved policy's part, even if the config's name now means another one.
-            return self.repeat(slot, pins.parts[slot])
+            return self.repeat(slot, pins.by_slot[slot])
         named = None
         if custom is not None and custom.slot == slot:
             named = custom

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.actions import ActionMasks
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog.internals import stack
 from rlcatalog.observations import Array, Preprocessor
@@ -49,7 +49,7 @@ class Observations:
         if interface.mask_apart:
             self._hidden_masks = masks
             encoded_info = info.without(*masks.key_path)
-        pins = Pins(preprocessors=interface.preprocessors)
+        pins = PartAddresses(preprocessors=interface.preprocessors)
         pins.check(catalog.registry)
         # The warning was already given when the policy was built.
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, Tensor, TensorOps
 from rlcatalog.internals import exported_dtype
@@ -290,7 +290,7 @@ class PolicyFunction:
             noise = Port(name="noise", role="noise", dtype="float32", shape=(noise_width,))
             inputs.insert(-1, noise)  # "deterministic" stays the last input
         # The file keeps which parts were chosen, and the config keys that its codecs read.
-        pins: dict[str, Any] = Pins.of(resolution).as_dict()
+        addresses: dict[str, Any] = PartAddresses.of(resolution).as_dict()
         codec_keys: set[str] = set()
         for _, part in policy.preprocessor.parts():
             codec_keys.update(policy.catalog.config_keys(part))
@@ -310,7 +310,7 @@ class PolicyFunction:
             action_bounds=policy.config["action_bounds"],
             encoding={key: value for key, value in config.items() if key in codec_keys},
             config=config,
-            **pins,
+            **addresses,
         )
 
     def _output(self, name: str, dtype: str, shape: tuple[int, ...]) -> Port:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import gymnasium
 
 from rlcatalog.catalog import Catalog, default_catalog
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError, shown
 from rlcatalog_policy.policy import Policy
@@ -31,7 +31,7 @@ def build(
     model: ModelArgument | None = None,
     env: AnyEnv | None = None,
     catalog: Catalog | None = None,
-    pins: Pins | None = None,
+    pins: PartAddresses | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Policy:
     """Look up parts and build one policy from them.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.catalog import build_model
-from rlcatalog.choice import MODEL_SLOTS, Pins
+from rlcatalog.choice import MODEL_SLOTS, PartAddresses
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.frameworks import Array
 from rlcatalog.models import ModelV2, code_of, copying_instances
@@ -73,7 +73,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
     unique_addresses = list(dict.fromkeys(addresses))
     return {
         "catalog": policy.catalog.pickled(unique_addresses),
-        "pins": Pins.of(resolution).as_dict(),
+        "pins": PartAddresses.of(resolution).as_dict(),
         # The user's keys, and the keys in which the model's parts name the models that they chose.
         "config": resolution.config.given | resolution.pinned_keys(),
         "framework": policy.framework,
@@ -88,7 +88,7 @@ def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
     restore_catalog, arguments = state["catalog"]
     catalog = restore_catalog(*arguments)
     observation_space, action_space = state["spaces"]
-    pins = Pins(**state["pins"])
+    pins = PartAddresses.from_dict(state["pins"])
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
     resolution = catalog.resolve(
         observation_space, action_space, state["config"], state["framework"], pins=pins

@@ -26,7 +26,7 @@ import gymnasium
 import numpy as np
 
 from rlcatalog.catalog import Catalog, default_catalog
-from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
+from rlcatalog.choice import MODEL_SLOTS, PartAddresses, Resolution
 from rlcatalog.errors import (
     CatalogError,
     ConfigError,
@@ -168,7 +168,7 @@ def _look_up(
     parts = manifest.parts
     if model is not None and not isinstance(model, Mapping):
         parts = _without_own_model(parts)
-    pins = Pins(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
+    pins = PartAddresses(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
     resolution = catalog.resolve(obs_space, action_space, config, framework, pins=pins)
     if manifest.format_version == 2 and FILTER in tensor_files:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
+from rlcatalog.choice import MODEL_SLOTS, PartAddresses, Resolution
 from rlcatalog.config import RULES
 from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning
 from rlcatalog.frameworks import Array
@@ -52,17 +52,17 @@ def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     if policy.filter is not None:
         array_files.append(_encode_arrays(FILTER, policy.filter.saved_state()))
 
-    pins = Pins.of(resolution)
+    addresses = PartAddresses.of(resolution)
     manifest = Manifest(
         format=FORMAT,
         format_version=FORMAT_VERSION,
         kernel_version=__version__,
         framework=policy.framework,
         config=_config_to_save(resolution),
-        parts=dict(pins.parts),
-        preprocessors=dict(pins.preprocessors),
-        action_dists=dict(pins.action_dists),
-        versions=dict(pins.versions),
+        parts=dict(addresses.by_slot),
+        preprocessors=dict(addresses.preprocessors),
+        action_dists=dict(addresses.action_dists),
+        versions=dict(addresses.versions),
         observation_space=observation_space_to_json(policy),
         action_space=action_space_to_json(policy),
         files={file.name: file.digest for file in array_files},

@@ -13,7 +13,7 @@ from typing import Any
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.choice import Pins
+from rlcatalog.choice import PartAddresses
 from rlcatalog.config import RULES
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog.plugins import Part
@@ -50,7 +50,7 @@ class Recipe:
     """
 
     model: Mapping[str, Any]
-    pins: Pins | None = None
+    pins: PartAddresses | None = None
     catalog: Catalog | Parcel | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     warned: bool = False
@@ -77,7 +77,7 @@ class Recipe:
                     defaults[key] = value
         return cls(
             model,
-            pins=None if pins is None else Pins(**pins),
+            pins=None if pins is None else PartAddresses.from_dict(pins),
             catalog=catalog,
             defaults=defaults,
             warned=not is_by_hand,
@@ -146,7 +146,7 @@ def choose_parts(
         return Recipe(config, pins=None, catalog=catalog_to_send, warned=True), policy
     # Every process finds the parts by name, so the workers build exactly the chosen ones.
     config.update(resolution.pinned_keys())
-    recipe = Recipe(config, pins=Pins.of(resolution), catalog=catalog_to_send, warned=True)
+    recipe = Recipe(config, pins=PartAddresses.of(resolution), catalog=catalog_to_send, warned=True)
     return recipe, policy
 
 
