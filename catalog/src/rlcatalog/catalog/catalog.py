@@ -409,7 +409,7 @@ class Catalog:
             config: The model config.
             framework: `"torch"` or `"tf"`; None selects the framework of a custom class, or
                 otherwise the first installed one: torch, then tf.
-            pins: The choices of an earlier lookup, which this lookup repeats.
+            pins: Addresses of the parts of an earlier lookup, which this lookup repeats.
             defaults: An engine's defaults for keys that the config does not set. They cause no
                 warnings. If a part does not support one, the catalog's default applies.
 
@@ -498,7 +498,7 @@ class Catalog:
             action_space: The environment's action space.
             config: The model config.
             framework: The framework.
-            pins: The choices of an earlier lookup.
+            pins: See `resolve`.
             defaults: An engine's defaults.
 
         Raises:
@@ -534,7 +534,7 @@ class Catalog:
             space: The space, or its SpaceInfo.
             options: A complete model config.
             check: When to check observations; None takes this setting from the options.
-            pins: The choices of an earlier lookup to repeat, including the choices for children.
+            pins: Addresses of the parts to repeat, including the ones for children.
             chosen: Path → part, for spaces whose part has already been chosen.
 
         Raises:

@@ -120,7 +120,7 @@ def plan_dists(
         slots: The parts.
         request: The request.
         custom_dists: The distributions that the caller names.
-        pins: The choices of an earlier lookup, which this lookup repeats.
+        pins: Addresses of the parts of an earlier lookup, which this lookup repeats.
 
     Raises:
         UnsupportedSpaceError: No distribution supports the space or one of its subspaces, or a

@@ -118,7 +118,7 @@ class Slots:
 
         Args:
             request: The request, whose `obs` is the space.
-            pins: The choices of an earlier lookup, which this lookup repeats.
+            pins: Addresses of the parts of an earlier lookup, which this lookup repeats.
         """
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
@@ -215,7 +215,7 @@ class Slots:
         Args:
             request: The request.
             custom: The part that `custom_model` names.
-            pins: The choices of an earlier lookup, which this lookup repeats.
+            pins: Addresses of the parts of an earlier lookup, which this lookup repeats.
         """
         head = self._model_part("head", request, custom, pins)
         unclaimed = unclaimed_by(head.part, request)

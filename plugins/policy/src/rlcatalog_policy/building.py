@@ -49,7 +49,7 @@ def build(
             arguments: an id, a class, a function, an environment or a vector environment. The
             policy then acts on observations from `policy.wrap_env(env)`.
         catalog: The catalog that chooses the parts. If None, the process's default catalog.
-        pins: Choices of an earlier lookup to repeat.
+        pins: Addresses of the parts of an earlier lookup, which this one repeats.
         defaults: An engine's defaults; see `Catalog.resolve`.
 
     Raises:
