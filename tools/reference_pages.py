@@ -25,7 +25,7 @@ from generated import ROOT, table, write
 from rlcatalog import errors
 from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog_cli.app import OWN_COMMANDS, make_app
-from rlcatalog_testing.kit import OWN
+from rlcatalog_testing.runner import OWN
 
 TARGET = ROOT / "docs/reference"
 #: Modules whose errors are shown to users.

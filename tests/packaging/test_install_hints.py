@@ -24,7 +24,7 @@ IN_CLONE = "In a clone of rlcatalog, run: pip install "
 OF_AUTHORS = {
     "catalog/src/rlcatalog/private_names.py": ["pip install"],
     "plugins/testing/src/rlcatalog_testing/commands.py": ['pip install -e ".['],
-    "plugins/testing/src/rlcatalog_testing/kit.py": ["pip install -e .` in its folder."],
+    "plugins/testing/src/rlcatalog_testing/runner.py": ["pip install -e .` in its folder."],
     "plugins/testing/src/rlcatalog_testing/templates/common/README.md.jinja": [
         'pip install -e ".[{{ extras }}]"'
     ],

@@ -14,8 +14,8 @@ from grids import covering
 from rlcatalog import Catalog, FrameworkSpec
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import parametrize_with_checks
-from rlcatalog_testing.kit import cases
 from rlcatalog_testing.passes import kit_of
+from rlcatalog_testing.runner import cases
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -94,7 +94,7 @@ def test_framework_is_prepared_before_its_operations_run(prepared_frameworks):
 
 
 CHECK_IN_TENSORFLOW = """
-from rlcatalog_testing.kit import cases
+from rlcatalog_testing.runner import cases
 
 (case,) = [
     case

@@ -16,7 +16,7 @@ from .contract import (
     require as require,
 )
 from .examples import Example as Example, observations_of as observations_of
-from .kit import (
+from .runner import (
     BlockedError as BlockedError,
     Case as Case,
     ConformanceError as ConformanceError,

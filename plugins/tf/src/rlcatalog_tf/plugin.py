@@ -19,7 +19,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "separate_value": "rlcatalog_tf.model:TFSeparateValue",
                 "add_time_dimension": "rlcatalog_tf.sequences:add_time_dimension",
                 "learner": "rlcatalog_tf.learner:TFLearner",
-                "kit": "rlcatalog_tf.kit:TFKit",
+                "kit": "rlcatalog_tf.check_support:TFKit",
                 "policy_module": "rlcatalog_tf.policy_module:PolicyModule",
             },
             summary="TensorFlow 2 with Keras 3",
