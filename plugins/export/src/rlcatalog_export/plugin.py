@@ -37,7 +37,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "export": "rlcatalog_export.exporter:export",
                 "export-onnx": "rlcatalog_export.torch.onnx:write_onnx",
                 "export-torch": "rlcatalog_export.torch.program:write_program",
-                "freeze": "rlcatalog_export.torch.freeze:FrozenTorch",
+                "freeze": "rlcatalog_export.torch.freeze_policy:FrozenTorch",
             },
             "exports policies to files, and runs a recorded graph with onnxruntime to act",
             extends="rlcatalog-torch/torch",

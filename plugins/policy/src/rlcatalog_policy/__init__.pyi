@@ -12,7 +12,7 @@ from .files import (
     sync_folder as sync_folder,
     write_file as write_file,
 )
-from .frozen import Frozen as Frozen, FrozenBackend as FrozenBackend
+from .frozen_wrapper import Frozen as Frozen, FrozenBackend as FrozenBackend
 from .history import History as History, check_reward as check_reward
 from .loading import load as load, read_manifest as read_manifest
 from .manifest import (

@@ -15,7 +15,7 @@ from rlcatalog_policy.non_finite import check_finite_step
 from rlcatalog_policy.state import State
 
 if TYPE_CHECKING:
-    from rlcatalog_policy.frozen import FrozenBackend
+    from rlcatalog_policy.frozen_wrapper import FrozenBackend
     from rlcatalog_policy.policy import Policy
 
 
@@ -49,7 +49,7 @@ def take_step(
 
     # In PyTorch `rlcatalog_torch.backend.TorchBackend.act`, in TensorFlow
     # `rlcatalog_tf.backend.TFBackend.act`; for a frozen policy,
-    # `rlcatalog_export.torch.freeze.FrozenTorch.act`.
+    # `rlcatalog_export.torch.freeze_policy.FrozenTorch.act`.
     with policy._model_lock:
         try:
             raw, logp, value, dist_inputs, new_memory = backend.act(

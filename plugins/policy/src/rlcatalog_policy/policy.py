@@ -24,7 +24,7 @@ from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Batch, Encoder, Masks, check_encoded, host_values
 from rlcatalog_policy.extensions import load_extension
-from rlcatalog_policy.frozen import Frozen, freeze_policy
+from rlcatalog_policy.frozen_wrapper import Frozen, freeze_policy
 from rlcatalog_policy.history import Rewards, Rows, Views
 from rlcatalog_policy.non_finite import check_rows
 from rlcatalog_policy.output_checker import OutputChecker, check_dists, model_chain

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     # A name of the kernel that only annotations need.
     from rlcatalog.internals import AnyEnv
     from rlcatalog_policy.encoder import Batch, Masks
-    from rlcatalog_policy.frozen import Frozen
+    from rlcatalog_policy.frozen_wrapper import Frozen
     from rlcatalog_policy.history import Rewards, Rows
     from rlcatalog_policy.policy import Policy
     from rlcatalog_policy.state import State

@@ -71,7 +71,7 @@ def freeze_policy(policy: Policy, rows: int, seed: int | None) -> Frozen:
     with policy._model_lock:
         try:
             # The framework's target "freeze"; for PyTorch, rlcatalog-export adds
-            # `rlcatalog_export.torch.freeze.FrozenTorch`.
+            # `rlcatalog_export.torch.freeze_policy.FrozenTorch`.
             freeze: Callable[[Policy, int, int | None], FrozenBackend] = load_extension(
                 policy.framework, "freeze"
             )
