@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlcatalog_export.onnx_operations.table import (
+from rlcatalog_export.onnx_operations.graph_values import (
     FORMS,
     Number,
     Operand,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog_export.onnx_operations.table import (
+from rlcatalog_export.onnx_operations.graph_values import (
     Number,
     Recording,
     dtype_of,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.onnx_operations.table import (
+from rlcatalog_export.onnx_operations.graph_values import (
     FORMS,
     Recording,
     axis_of,

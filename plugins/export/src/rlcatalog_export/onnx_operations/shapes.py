@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog_export.onnx_operations.table import (
+from rlcatalog_export.onnx_operations.graph_values import (
     Recording,
     axis_of,
     dtype_of,

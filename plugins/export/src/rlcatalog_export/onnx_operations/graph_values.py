@@ -1,4 +1,4 @@
-"""Table of ONNX forms for PyTorch operations, and helpers for its entries.
+"""Values in an ONNX graph, the helpers of forms, and the register of forms for PyTorch operations.
 
 All shapes are known. A form is a function that adds nodes to a recording and returns the nodes'
 output or outputs. Its arguments are the recording, PyTorch's result, and the operation's arguments.
