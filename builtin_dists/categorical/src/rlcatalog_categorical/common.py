@@ -34,7 +34,7 @@ class CategoricalBase(ActionDistribution):
     """
 
     #: The framework's MultiCategorical: the distribution of several choices.
-    joint: ClassVar[type[MultiCategoricalBase]]
+    joint_class: ClassVar[type[MultiCategoricalBase]]
 
     required_model_output_shape = staticmethod(shape_method(plugin.size))
 
@@ -65,7 +65,7 @@ class CategoricalBase(ActionDistribution):
         cls, members: Sequence[tuple[Mapping[str, Any], int]]
     ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return a MultiCategorical over all members."""
-        return cls.joint.side_by_side(members)
+        return cls.joint_class.side_by_side(members)
 
 
 def temperature_option(temperature: float) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class MultiCategoricalBase(ActionDistribution):
     """
 
     #: The framework's Categorical: the distribution of one choice.
-    choice: ClassVar[type[CategoricalBase]]
+    choice_class: ClassVar[type[CategoricalBase]]
     ops: ClassVar[TensorOps]
     layout: ChoiceColumns
 
@@ -131,7 +131,7 @@ class MultiCategoricalBase(ActionDistribution):
         """Return each choice as a Discrete space, with its Categorical and its number of values."""
         lens = options["input_lens"]
         spaces = choices(action, lens)
-        return [(space, cls.choice, n) for space, n in zip(spaces, lens, strict=True)]
+        return [(space, cls.choice_class, n) for space, n in zip(spaces, lens, strict=True)]
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> str | None:
@@ -161,13 +161,13 @@ class MultiCategoricalBase(ActionDistribution):
 
     def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the sum of the choices' KL divergences, `[B]`."""
-        return self.ops.finite(self.ops.sum(self._divergences(other), axis=(-2, -1)))
+        return self.ops.finite(self.ops.sum(self._divergence_terms(other), axis=(-2, -1)))
 
     def multi_kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each choice, `[B, k]`."""
-        return self.ops.finite(self.ops.sum(self._divergences(other), axis=-1))
+        return self.ops.finite(self.ops.sum(self._divergence_terms(other), axis=-1))
 
-    def _divergences(self, other: Self) -> Any:
+    def _divergence_terms(self, other: Self) -> Any:
         """Return the terms p (log p - log q), `[B, k, longest]`."""
         raise NotImplementedError
 

@@ -89,7 +89,7 @@ class MultiCategorical(common.MultiCategoricalBase):
 
     framework_of_class = "tf"
     ops = OPS
-    choice = Categorical
+    choice_class = Categorical
 
     def __init__(
         self,
@@ -169,14 +169,14 @@ class MultiCategorical(common.MultiCategoricalBase):
         """Return the entropy of each choice, `[B, k]`."""
         return -tf.reduce_sum(self.probs * self.log_probs, axis=-1)
 
-    def _divergences(self, other: Self) -> Any:
+    def _divergence_terms(self, other: Self) -> Any:
         """Return the terms p (log p - log q), `[B, k, longest]`."""
         check_same_kind(self, other)
         self.layout.check_same(other.layout)
         return self.probs * (self.log_probs - other.log_probs)
 
 
-Categorical.joint = MultiCategorical
+Categorical.joint_class = MultiCategorical
 
 
 class Bernoulli(common.BernoulliBase):

@@ -63,8 +63,8 @@ class _Choices(TorchDistribution):
     last_sample: Tensor
     #: The last sample with a trailing axis, `[..., 1]`, as `gather` needs it.
     _index: Tensor
-    # The results of `_finite` and `_probs`.
-    _finite_log_probs: Tensor | None = None
+    # The results of `_finite_log_probs` and `_probs`.
+    _cached_log_probs: Tensor | None = None
     _exp: Tensor | None = None
 
     def _remember(self, index: Tensor) -> Tensor:
@@ -75,13 +75,13 @@ class _Choices(TorchDistribution):
         self.last_sample = index.squeeze(-1)
         return self.last_sample
 
-    def _finite(self) -> Tensor:
+    def _finite_log_probs(self) -> Tensor:
         """Return the log probabilities with the lowest finite value instead of -inf, so that
         0 · log 0 is not NaN.
         """
-        if self._finite_log_probs is None:
-            self._finite_log_probs = self.log_probs.clamp_min(LOWEST[self.log_probs.dtype])
-        return self._finite_log_probs
+        if self._cached_log_probs is None:
+            self._cached_log_probs = self.log_probs.clamp_min(LOWEST[self.log_probs.dtype])
+        return self._cached_log_probs
 
     def _probs(self) -> Tensor:
         if self._exp is None:
@@ -128,18 +128,18 @@ class Categorical(_Choices, common.CategoricalBase):
         if actions is self.last_sample:
             return self.log_probs.gather(-1, self._index).squeeze(-1)
         index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
-        return self._finite().gather(-1, index).squeeze(-1)
+        return self._finite_log_probs().gather(-1, index).squeeze(-1)
 
     def entropy(self) -> Tensor:
         """Return the entropy -Σ p log p, `[B]`."""
-        return (self._probs() * self._finite()).sum(-1).neg_()
+        return (self._probs() * self._finite_log_probs()).sum(-1).neg_()
 
     def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
         # Equal types, the usual case, need no call; `check_same_kind` also accepts a subclass.
         if type(other) is not type(self):
             check_same_kind(self, other)
-        divergence: Tensor = self._probs() * (self._finite() - other._finite())
+        divergence: Tensor = self._probs() * (self._finite_log_probs() - other._finite_log_probs())
         return divergence.sum(-1)
 
     def as_torch(self) -> distributions.Distribution:
@@ -152,7 +152,7 @@ _layout_of = cached_constant(layout_of)
 
 
 @cached_constant
-def _padding(
+def _padded_columns_and_bias(
     lens: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Return, for each place `[k · longest]`, its column of the logits and the number to add there.
@@ -172,7 +172,7 @@ def _padding(
 class MultiCategorical(_Choices, common.MultiCategoricalBase):
     """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalBase`."""
 
-    choice = Categorical
+    choice_class = Categorical
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
             logits = inputs
         else:
             # The bias is -inf in the padding, and 0 elsewhere.
-            columns, bias = _padding(layout.lens, inputs.dtype, inputs.device)
+            columns, bias = _padded_columns_and_bias(layout.lens, inputs.dtype, inputs.device)
             logits = inputs.index_select(1, columns).add_(bias)
         logits = logits.view(shape[0], len(layout.lens), layout.longest)
         #: Normalised log probabilities `[B, k, longest]`; -inf in the padding of shorter choices.
@@ -216,7 +216,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
         # Values that were just sampled are not forbidden, so their log probabilities are finite.
         if actions is self.last_sample:
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
-        log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
+        log_probs = self._finite_log_probs().gather(-1, self._indices(actions)).sum((-2, -1))
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return log_probs.clamp_min_(LOWEST[log_probs.dtype])
 
@@ -235,24 +235,24 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
 
     def entropy(self) -> Tensor:
         """Return the sum of the choices' entropies, `[B]`."""
-        return (self._probs() * self._finite()).sum((-2, -1)).neg_()
+        return (self._probs() * self._finite_log_probs()).sum((-2, -1)).neg_()
 
     def multi_entropy(self) -> Tensor:
         """Return the entropy of each choice, `[B, k]`."""
-        return (self._probs() * self._finite()).sum(-1).neg_()
+        return (self._probs() * self._finite_log_probs()).sum(-1).neg_()
 
     def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the sum of the choices' KL divergences, `[B]`."""
-        return self._divergences(other).sum((-2, -1)).clamp_max_(HIGHEST[self.log_probs.dtype])
+        return self._divergence_terms(other).sum((-2, -1)).clamp_max_(HIGHEST[self.log_probs.dtype])
 
-    def _divergences(self, other: Self) -> Tensor:
+    def _divergence_terms(self, other: Self) -> Tensor:
         """Return the terms p (log p - log q), `[B, k, longest]`."""
         # Equal types, the usual case, need no call; `check_same_kind` also accepts a subclass.
         if type(other) is not type(self):
             check_same_kind(self, other)
         if other.layout is not self.layout:
             self.layout.check_same(other.layout)
-        return self._probs() * (self._finite() - other._finite())
+        return self._probs() * (self._finite_log_probs() - other._finite_log_probs())
 
     def as_torch(self) -> distributions.Distribution:
         """Return the distribution of PyTorch with the same probabilities."""
@@ -260,7 +260,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
         return distributions.Independent(choices, 1)
 
 
-Categorical.joint = MultiCategorical
+Categorical.joint_class = MultiCategorical
 
 
 #: Above this input, softplus is the input itself, exactly.
@@ -532,7 +532,7 @@ class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
         # Items out of range could add up to the number of a different slate.
         has_known_items = ((items >= 0) & (items < self.slates.items)).all(dim=-1)
         is_known = (codes[place] == code) & has_known_items
-        log_probs = self._finite().gather(-1, order[place].unsqueeze(-1)).squeeze(-1)
+        log_probs = self._finite_log_probs().gather(-1, order[place].unsqueeze(-1)).squeeze(-1)
         return torch.where(is_known, log_probs, LOWEST[log_probs.dtype])
 
     as_torch = TorchDistribution.as_torch  # over slates, not over their numbers
