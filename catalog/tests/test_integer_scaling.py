@@ -149,8 +149,8 @@ def model_with_scaling():
 
 
 def test_scaling_is_not_a_weight(model_with_scaling):
-    assert not [name for name in model_with_scaling.get_weights() if "scaled" in name]
+    assert not [name for name in model_with_scaling.get_weights() if "scaling" in name]
 
 
 def test_scaling_is_cast_with_the_model(model_with_scaling):
-    assert model_with_scaling.double().scaled.offset.dtype is torch.float64
+    assert model_with_scaling.double().input_scaling.offset.dtype is torch.float64

@@ -74,7 +74,7 @@ def test_filtered_images_are_not_scaled_again(framework):
     policy = rlcatalog.build(images, FOUR_ACTIONS, config, framework)
 
     assert policy.encoded_space.dtype == np.float32
-    assert policy.model.scaled is None
+    assert policy.model.input_scaling is None
 
 
 # --- layout ---------------------------------------------------------------------------------------

@@ -268,7 +268,7 @@ def test_loaded_extractor_scales_as_when_it_was_saved(tmp_path, is_earlier):
     loaded = DQN.load(tmp_path / "model")
 
     # A model that does not scale has the scales None.
-    scales_of_extractor = loaded.q_net.features_extractor.trunk.scaled
-    scales_of_export = to_policy(loaded).model.scaled
+    scales_of_extractor = loaded.q_net.features_extractor.trunk.input_scaling
+    scales_of_export = to_policy(loaded).model.input_scaling
     assert (scales_of_extractor is None) == is_earlier
     assert (scales_of_export is None) == is_earlier

@@ -28,12 +28,12 @@ class FullyConnected(ModelV2):
     Attributes:
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
-        scaled_class: The framework's `ScaledInput`.
+        input_scaling_class: The framework's `InputScaling`.
     """
 
     stack_class: Any
     outputs_class: Any
-    scaled_class: Any
+    input_scaling_class: Any
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class FullyConnected(ModelV2):
         self.hidden = self.stack_class(layers.inputs, layers.hidden)
         # After the dense layers: `dtype_of` looks at the layers in order and ends at the first
         # weight.
-        self.scaled: Any = None
+        self.input_scaling: Any = None
         scaling = scaling_of(obs_space, self.model_config)
         if scaling is not None:
-            self.scaled = self.scaled_class(scaling.flat())
+            self.input_scaling = self.input_scaling_class(scaling.flat())
         self.value_hidden: Any = None
         self.outputs: Any = None
         #: What the value layer reads, from the last forward pass.
@@ -70,8 +70,8 @@ class FullyConnected(ModelV2):
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"]
-        if self.scaled is not None:
-            x = self.scaled(x, like=self)  # in the dtype of this model's weights
+        if self.input_scaling is not None:
+            x = self.input_scaling(x, like=self)  # in the dtype of this model's weights
         features = self.hidden(x)
         output_layers = self.outputs
         if output_layers is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcatalog.frameworks import Tensor
 from rlcatalog_fcnet.common import FullyConnected
-from rlcatalog_tf import DenseStack, OutputLayers, ScaledInput, TFModelV2, tf
+from rlcatalog_tf import DenseStack, InputScaling, OutputLayers, TFModelV2, tf
 
 
 class FullyConnectedNetwork(FullyConnected, TFModelV2):
@@ -14,7 +14,7 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
 
     stack_class = DenseStack
     outputs_class = OutputLayers
-    scaled_class = ScaledInput
+    input_scaling_class = InputScaling
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None

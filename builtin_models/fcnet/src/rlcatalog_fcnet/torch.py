@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog_fcnet.common import FullyConnected
-from rlcatalog_torch import DenseStack, OutputLayers, ScaledInput, TorchModelV2
+from rlcatalog_torch import DenseStack, InputScaling, OutputLayers, TorchModelV2
 
 
 class FullyConnectedNetwork(FullyConnected, TorchModelV2):
@@ -11,4 +11,4 @@ class FullyConnectedNetwork(FullyConnected, TorchModelV2):
 
     stack_class = DenseStack
     outputs_class = OutputLayers
-    scaled_class = ScaledInput
+    input_scaling_class = InputScaling

@@ -32,14 +32,14 @@ class Vision(ModelV2):
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
         logits_class: The framework's `ConvLogits`.
-        scaled_class: The framework's `ScaledInput`.
+        input_scaling_class: The framework's `InputScaling`.
     """
 
     convs_class: Any
     stack_class: Any
     outputs_class: Any
     logits_class: Any
-    scaled_class: Any
+    input_scaling_class: Any
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Vision(ModelV2):
         # After the convolutions: `dtype_of` looks at the layers in order and ends at the first
         # weight.
         scaling = pixel_scaling(self.model_config, obs_space)
-        self.scaled = None if scaling is None else self.scaled_class(scaling)
+        self.input_scaling = None if scaling is None else self.input_scaling_class(scaling)
         self.hidden = self.stack_class(output.inputs, output.hidden)
         self.value_convs = None
         self.value_hidden = None
@@ -81,8 +81,8 @@ class Vision(ModelV2):
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         images = input_dict["obs"]
-        if self.scaled is not None:
-            images = self.scaled(images, like=self)
+        if self.input_scaling is not None:
+            images = self.input_scaling(images, like=self)
         images = self._to_maps(images)
         features = self.hidden(self.convs(images))
         if self.outputs is None:

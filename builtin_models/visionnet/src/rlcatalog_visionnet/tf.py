@@ -9,8 +9,8 @@ from typing import Any
 from rlcatalog.frameworks import Tensor
 from rlcatalog_tf import (
     DenseStack,
+    InputScaling,
     OutputLayers,
-    ScaledInput,
     TFModelV2,
     activation,
     initial_value,
@@ -152,7 +152,7 @@ class VisionNetwork(Vision, TFModelV2):
     stack_class = DenseStack
     outputs_class = OutputLayers
     logits_class = ConvLogits
-    scaled_class = ScaledInput
+    input_scaling_class = InputScaling
 
     def _to_maps(self, images: Any) -> Any:
         """Return images as float32 `[B, H, W, C]`."""

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from rlcatalog_torch import (
     DenseStack,
+    InputScaling,
     OutputLayers,
-    ScaledInput,
     TorchModelV2,
     activation,
     dtype_of,
@@ -186,7 +186,7 @@ class VisionNetwork(Vision, TorchModelV2):
     stack_class = DenseStack
     outputs_class = OutputLayers
     logits_class = ConvLogits
-    scaled_class = ScaledInput
+    input_scaling_class = InputScaling
 
     def _to_maps(self, images: Tensor) -> Tensor:
         """Return images `[B, C, H, W]` in the weights' dtype, as a view if channels are last in

@@ -299,7 +299,7 @@ class DenseStack:
         return x
 
 
-class ScaledInput:
+class InputScaling:
     """First step of a net that reads integers, which it scales as `scaling_of` says.
 
     Args:

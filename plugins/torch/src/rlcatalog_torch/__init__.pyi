@@ -14,8 +14,8 @@ from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchMo
 from .nn import (
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
+    InputScaling as InputScaling,
     OutputLayers as OutputLayers,
-    ScaledInput as ScaledInput,
     activation as activation,
     dense as dense,
     features_of as features_of,

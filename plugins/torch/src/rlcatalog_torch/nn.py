@@ -244,7 +244,7 @@ class DenseStack(nn.Module):
         return x
 
 
-class ScaledInput(nn.Module):
+class InputScaling(nn.Module):
     """First step of a net that reads integers, which it scales as `scaling_of` says.
 
     Args:
