@@ -29,7 +29,7 @@ from rlcatalog import (
 from rlcatalog.actions import params_given
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.frameworks import Evaluation, NumpyOps
-from rlcatalog.models import ModelBookkeeping, OutputPlan, output_plan
+from rlcatalog.models import DensePlan, ModelBookkeeping, plan_dense_layers
 from rlcatalog_ppo.learner import StepMetrics
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 
@@ -121,12 +121,12 @@ class Net(ModelV2):
         super().__init__(
             obs_space, action_space, num_outputs, model_config, name, self.framework_of_class
         )
-        plan: OutputPlan = output_plan(
+        plan: DensePlan = plan_dense_layers(
             self.model_config, math.prod(obs_space.shape), [], num_outputs
         )
         self.weights = {
-            "logits": 0.1 * GENERATOR.normal(size=(plan.inputs, plan.outputs)),
-            "value": 0.1 * GENERATOR.normal(size=plan.inputs),
+            "logits": 0.1 * GENERATOR.normal(size=(plan.num_inputs, plan.num_outputs)),
+            "value": 0.1 * GENERATOR.normal(size=plan.num_inputs),
         }
 
     def forward(self, input_dict, state, seq_lens):

@@ -13,7 +13,7 @@ from properties import share
 
 from rlcatalog.errors import ConfigError
 from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec, as_config, derived, working_list
-from rlcatalog_visionnet.plan import plan
+from rlcatalog_visionnet.plan import plan_layers
 from rlcatalog_visionnet.tf import Conv as TFConv, Pool as TFPool
 from rlcatalog_visionnet.torch import Conv as TorchConv, Pool as TorchPool
 
@@ -119,7 +119,7 @@ def list_filters(layers):
 def test_default_filters_are_those_of_rllib(size, layout):
     shape = (*size, 4) if layout == "hwc" else (4, *size)
 
-    layers = plan({"image_layout": layout}, shape, num_outputs=2).layers
+    layers = plan_layers({"image_layout": layout}, shape, num_outputs=2).layers
 
     assert list_filters(layers) == RLLIB_FILTERS[size]
     *paddings, last_padding = [layer.padding for layer in layers]
@@ -129,7 +129,7 @@ def test_default_filters_are_those_of_rllib(size, layout):
 
 @pytest.mark.parametrize("size", RLLIB_FILTERS, ids=str)
 def test_default_filters_of_rllib_end_with_one_place(size):
-    layers = plan({}, (*size, 4), num_outputs=2).layers
+    layers = plan_layers({}, (*size, 4), num_outputs=2).layers
 
     if size == (64, 64):
         assert layers[-1].size == (3, 3)  # as in RLlib
@@ -162,13 +162,13 @@ def test_derived_filters_for_other_sizes(size, filters):
 
 def check_default_filters(size, channels, padding):
     """Check that the filters reduce an image to 1x1, see every pixel, and are not too large."""
-    network_plan = plan({"conv_padding": padding}, (*size, channels), 2)
+    network_plan = plan_layers({"conv_padding": padding}, (*size, channels), 2)
     layers = network_plan.layers
     features = 256
     if size == (10, 10) and padding is None:
         features = 32  # as in RLlib's filters for this size
     assert layers[-1].size == (1, 1)
-    assert network_plan.output.inputs == features
+    assert network_plan.output.num_inputs == features
     assert 2 <= len(layers) <= 6
     for layer in layers:
         assert layer.kernel[0] <= layer.size_in[0]
@@ -207,13 +207,13 @@ def test_default_filters_fit_images_of_any_size(size, channels, padding):
 
 
 def test_nature_has_the_layers_of_the_paper():
-    network_plan = plan({"conv_filters": "nature"}, (84, 84, 4), num_outputs=6)
+    network_plan = plan_layers({"conv_filters": "nature"}, (84, 84, 4), num_outputs=6)
 
     layers = network_plan.layers
     assert list_filters(layers) == [[32, [8, 8], 4], [64, [4, 4], 2], [64, [3, 3], 1]]
     assert [layer.size for layer in layers] == [(20, 20), (9, 9), (7, 7)]
     assert [layer.padding for layer in layers] == ["valid", "valid", "valid"]
-    assert network_plan.output.inputs == 7 * 7 * 64
+    assert network_plan.output.num_inputs == 7 * 7 * 64
     assert [layer.size for layer in network_plan.output.hidden] == [512]
 
 
@@ -227,7 +227,7 @@ def test_nature_has_the_parameters_of_the_paper(framework, build_net):
 
 
 def test_impala_has_the_layers_of_the_paper():
-    network_plan = plan({"conv_filters": "impala"}, (84, 84, 4), num_outputs=6)
+    network_plan = plan_layers({"conv_filters": "impala"}, (84, 84, 4), num_outputs=6)
 
     # Three times: a convolution, a pooling that halves the size, two residual blocks.
     layers = [(type(layer).__name__, layer.channels, layer.size) for layer in network_plan.layers]
@@ -262,7 +262,7 @@ def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding)
     def plan_layers(filters):
         # Without the layout, (1, 3, 3) would be an image with one channel in front.
         config = {"conv_filters": filters, "conv_padding": padding, "image_layout": "hwc"}
-        return plan(config, (*size, 3), num_outputs=2).layers
+        return plan_layers(config, (*size, 3), num_outputs=2).layers
 
     suggested = as_config(working_list(filters, size, padding))
 

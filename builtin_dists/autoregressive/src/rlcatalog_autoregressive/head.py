@@ -8,7 +8,7 @@ from typing import Any
 from rlcatalog.actions import unbind
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.frameworks import Tensor, TensorOps
-from rlcatalog.models import DenseSpec, ModelV2, last_values, output_plan
+from rlcatalog.models import DenseSpec, ModelV2, last_values, plan_dense_layers
 from rlcatalog_autoregressive.part_columns import PartColumns
 
 
@@ -60,7 +60,7 @@ class AutoregressiveHead(ModelV2):
             self.num_outputs = width
             return
         layout = layout_of(action_dist, self.num_outputs)
-        plan = output_plan(self.model_config, width, hidden=[], num_outputs=layout.num_params)
+        plan = plan_dense_layers(self.model_config, width, hidden=[], num_outputs=layout.num_params)
         self.outputs = self.outputs_class(plan)
         context_width = layout.hidden_widths[0]
         self.to_context = self.dense_class(width, DenseSpec(context_width))

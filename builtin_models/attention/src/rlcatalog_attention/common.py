@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import ModelV2, PastInputs, last_values
-from rlcatalog_attention.config import AttentionConfig, AttentionPlan, net_plan, plan
+from rlcatalog_attention.config import AttentionConfig, AttentionPlan, net_plan, plan_layers
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -46,11 +46,11 @@ class TransformerModel(ModelV2):
 
     def _build(self, inputs: int, layers: AttentionPlan) -> None:
         """Build the units, for inputs of this width, and the last layers."""
-        self.num_outputs = layers.outputs.outputs
+        self.num_outputs = layers.last_layers.num_outputs
         self.transformer = self.transformer_class(inputs, layers.sizes)
         self.outputs = None
-        if layers.outputs.logits is not None:
-            self.outputs = self.outputs_class(layers.outputs)
+        if layers.last_layers.logits is not None:
+            self.outputs = self.outputs_class(layers.last_layers)
         # The value layer's input in the last forward pass, which `value_function` reads.
         self._features: Any = None
 
@@ -108,7 +108,7 @@ class AroundTrunk(TransformerModel):
 
     def __init__(self, *args: Any, trunk: ModelV2) -> None:
         super().__init__(*args)
-        layers = plan(self.model_config, self.num_outputs)
+        layers = plan_layers(self.model_config, self.num_outputs)
         # The past actions and rewards that the units read beside the trunk's features.
         self.past = PastInputs.of(
             self.action_space,

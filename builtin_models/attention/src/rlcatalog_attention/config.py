@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
-from rlcatalog.models import DenseSpec, OutputPlan, memory_outputs
+from rlcatalog.models import DensePlan, DenseSpec, memory_outputs
 
 Size = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -108,7 +108,7 @@ class AttentionPlan(NamedTuple):
     """The transformer's sizes, and the layers after it."""
 
     sizes: AttentionConfig
-    outputs: OutputPlan
+    last_layers: DensePlan
 
 
 def _check_memory(sizes: AttentionConfig) -> None:
@@ -125,7 +125,7 @@ def _check_memory(sizes: AttentionConfig) -> None:
         )
 
 
-def plan(config: Mapping[str, Any], num_outputs: int | None) -> AttentionPlan:
+def plan_layers(config: Mapping[str, Any], num_outputs: int | None) -> AttentionPlan:
     """Read the sizes of the transformer around a trunk, and its last layers, from a model config.
 
     Args:
@@ -138,8 +138,8 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> AttentionPlan:
     """
     sizes = read_config(config, AttentionConfig)
     _check_memory(sizes)
-    outputs = memory_outputs(config, sizes.attention_dim, num_outputs, "use_attention")
-    return AttentionPlan(sizes, outputs)
+    last_layers = memory_outputs(config, sizes.attention_dim, num_outputs, "use_attention")
+    return AttentionPlan(sizes, last_layers)
 
 
 def net_plan(
@@ -164,8 +164,8 @@ def net_plan(
     # The caller's constructor of the struct did not check the values; `read_config` does.
     sizes = read_config(msgspec.structs.asdict(sizes), AttentionConfig)
     _check_memory(sizes)
-    outputs = memory_outputs(config, sizes.attention_dim, num_outputs, "GTrXLNet")
-    return AttentionPlan(sizes, outputs)
+    last_layers = memory_outputs(config, sizes.attention_dim, num_outputs, "GTrXLNet")
+    return AttentionPlan(sizes, last_layers)
 
 
 def distances(slots: int, width: int) -> np.ndarray[Any, Any]:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def describe(request: Request) -> list[Stage]:
     """Return the model's stages and their shapes."""
     from rlcatalog.models import PastInputs
-    from rlcatalog_attention.config import plan
+    from rlcatalog_attention.config import plan_layers
 
-    layers = plan(request.config, request.num_outputs)
+    layers = plan_layers(request.config, request.num_outputs)
     sizes = layers.sizes
     past = PastInputs.of(
         request.action, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards
@@ -32,7 +32,7 @@ def describe(request: Request) -> list[Stage]:
     input_layer, *units = _units(inputs, sizes)
     # Without the trunk's width, its count of weights is only a lower bound.
     stages.append(replace(input_layer, whole=is_width_known))
-    return [*stages, *units, *layers.outputs.stages()]
+    return [*stages, *units, *layers.last_layers.stages()]
 
 
 def describe_net(request: Request) -> list[Stage]:
@@ -41,7 +41,7 @@ def describe_net(request: Request) -> list[Stage]:
 
     sizes = sizes_of(request.config["custom_model_config"])
     layers = net_plan(request.config, request.num_outputs, sizes)
-    return [*_units(request.encoded_size, layers.sizes), *layers.outputs.stages()]
+    return [*_units(request.encoded_size, layers.sizes), *layers.last_layers.stages()]
 
 
 def _units(inputs: int, sizes: AttentionConfig) -> list[Stage]:

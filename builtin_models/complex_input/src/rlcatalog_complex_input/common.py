@@ -14,7 +14,7 @@ from rlcatalog.observations import is_structure, preprocessor_of
 from rlcatalog_complex_input.config import plan_last_layers
 from rlcatalog_complex_input.description import unencoded
 from rlcatalog_complex_input.parts import Inputs, width_of
-from rlcatalog_complex_input.plans import Net, Plan, plan
+from rlcatalog_complex_input.plans import Net, Plan, plan_nets
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -60,8 +60,8 @@ class ComplexInput(ModelV2):
         self.nets = self._build(plan.nets, "net")  # "net" begins the nets' names
         features_width = width_of(plan.parts, list(self.nets))
         layers = plan_last_layers(self.model_config, features_width, num_outputs)
-        self.num_outputs = layers.outputs
-        self.hidden = self.stack_class(layers.inputs, layers.hidden)
+        self.num_outputs = layers.num_outputs
+        self.hidden = self.stack_class(layers.num_inputs, layers.hidden)
         self.value_nets = None
         self.value_hidden = None
         self.outputs = None
@@ -72,7 +72,7 @@ class ComplexInput(ModelV2):
         if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has its own nets and layers.
             self.value_nets = self._build(plan.nets, "value_net")
-            self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
+            self.value_hidden = self.stack_class(layers.num_inputs, layers.hidden)
         self.outputs = self.outputs_class(layers)
 
     def forward(
@@ -129,7 +129,7 @@ def plan_for(model: ComplexInput) -> Plan:
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.
-        CatalogError: See `rlcatalog_complex_input.plans.plan`.
+        CatalogError: See `rlcatalog_complex_input.plans.plan_nets`.
     """
     preprocessor = preprocessor_of(model.obs_space)
     if preprocessor is not None:
@@ -155,7 +155,7 @@ def plan_for(model: ComplexInput) -> Plan:
         encoded_shape=preprocessor.shape,
         catalog=catalog,
     )
-    return plan(preprocessor, request, model.obs_space)
+    return plan_nets(preprocessor, request, model.obs_space)
 
 
 def build_net(model: ComplexInput, net: Net, name: str) -> ModelV2:

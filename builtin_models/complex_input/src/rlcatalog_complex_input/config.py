@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.models import OutputPlan, output_plan, post_fcnet
+from rlcatalog.models import DensePlan, plan_dense_layers, post_fcnet
 
 
 class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
 
 
-def plan_last_layers(config: Mapping[str, Any], width: int, num_outputs: int | None) -> OutputPlan:
+def plan_last_layers(config: Mapping[str, Any], width: int, num_outputs: int | None) -> DensePlan:
     """Read the layers after the networks from a model config.
 
     Args:
@@ -42,4 +42,4 @@ def plan_last_layers(config: Mapping[str, Any], width: int, num_outputs: int | N
             "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens"
             " is empty. Set post_fcnet_hiddens, or no_final_linear=False."
         )
-    return output_plan(config, width, layers, num_outputs)
+    return plan_dense_layers(config, width, layers, num_outputs)

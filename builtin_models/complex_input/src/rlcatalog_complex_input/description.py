@@ -12,7 +12,7 @@ from rlcatalog.choice import model_stages
 from rlcatalog.errors import CatalogError, UnsupportedSpaceError
 from rlcatalog_complex_input.config import plan_last_layers
 from rlcatalog_complex_input.parts import Items, ObservationPart
-from rlcatalog_complex_input.plans import Net, Plan, plan
+from rlcatalog_complex_input.plans import Net, Plan, plan_nets
 
 
 class PartStages(NamedTuple):
@@ -50,7 +50,7 @@ def plan_of(request: Request) -> Plan | None:
     # Otherwise another preprocessor, unknown here, has encoded the observations.
     if preprocessor.shape != request.encoded_shape:
         return None
-    return plan(preprocessor, request)
+    return plan_nets(preprocessor, request)
 
 
 def unencoded(space: str) -> UnsupportedSpaceError:

@@ -100,7 +100,9 @@ class Node(NamedTuple):
     bounds: Array
 
 
-def plan(preprocessor: Preprocessor, request: Request, obs_space: Space[Any] | None = None) -> Plan:
+def plan_nets(
+    preprocessor: Preprocessor, request: Request, obs_space: Space[Any] | None = None
+) -> Plan:
     """Find the parts of an observation and choose a network for each of them.
 
     Args:
@@ -343,7 +345,7 @@ def _choose_trunk(request: Request, name: str | None) -> Part:
         name: The model that `input_nets` names for the part, or None.
     """
     path = request.obs.path
-    assert request.catalog is not None, "plan() is called with a catalog"
+    assert request.catalog is not None, "plan_nets() is called with a catalog"
     try:
         part = request.catalog.trunk(request, name)
     except (errors.UnknownNameError, errors.MissingPluginError) as error:

@@ -15,7 +15,7 @@ from gymnasium import Space
 from rlcatalog.frameworks import Tensor
 from rlcatalog.models import ModelV2, last_values
 from rlcatalog.observations import scaling_of
-from rlcatalog_fcnet.config import plan
+from rlcatalog_fcnet.config import plan_layers
 
 
 class FullyConnected(ModelV2):
@@ -45,9 +45,9 @@ class FullyConnected(ModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         width = math.prod(obs_space.shape or ())
-        layers = plan(self.model_config, width, num_outputs)
-        self.num_outputs = layers.outputs
-        self.hidden = self.stack_class(layers.inputs, layers.hidden)
+        layers = plan_layers(self.model_config, width, num_outputs)
+        self.num_outputs = layers.num_outputs
+        self.hidden = self.stack_class(layers.num_inputs, layers.hidden)
         # After the dense layers: `dtype_of` looks at the layers in order and ends at the first
         # weight.
         self.input_scaling: Any = None
@@ -62,7 +62,7 @@ class FullyConnected(ModelV2):
             return
         if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has its own layers.
-            self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
+            self.value_hidden = self.stack_class(layers.num_inputs, layers.hidden)
         self.outputs = self.outputs_class(layers)
 
     def forward(

@@ -16,7 +16,7 @@ from rlcatalog.config import (
     read_config,
     read_initializers,
 )
-from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
+from rlcatalog.models import DensePlan, dense_specs, plan_dense_layers, post_fcnet
 
 
 def _two_layers() -> list[int]:
@@ -47,12 +47,12 @@ class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         read_initializers(partial(getattr, self), "fcnet", "weights", "bias")
 
 
-def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> OutputPlan:
+def plan_layers(config: Mapping[str, Any], num_inputs: int, num_outputs: int | None) -> DensePlan:
     """Read the layers from a model config.
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        inputs: Width of the flattened observation.
+        num_inputs: Width of the flattened observation.
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:
@@ -60,4 +60,4 @@ def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> Out
     """
     own = read_config(config, FcnetConfig)
     hidden = dense_specs(own.fcnet_hiddens, own.fcnet_activation, config, "fcnet")
-    return output_plan(config, inputs, hidden + post_fcnet(config), num_outputs)
+    return plan_dense_layers(config, num_inputs, hidden + post_fcnet(config), num_outputs)

@@ -39,9 +39,9 @@ def _first_image(request: Request) -> str | None:
 
 def describe(request: Request) -> list[Stage]:
     """Return the model's stages and their shapes."""
-    from rlcatalog_fcnet.config import plan
+    from rlcatalog_fcnet.config import plan_layers
 
-    return plan(request.config, request.encoded_size, request.num_outputs).stages()
+    return plan_layers(request.config, request.encoded_size, request.num_outputs).stages()
 
 
 @hookimpl

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcatalog.frameworks import Tensor
 from rlcatalog.models import ModelV2, last_values
-from rlcatalog_lstm.config import past_of, plan
+from rlcatalog_lstm.config import past_of, plan_layers
 
 
 class AroundTrunk(ModelV2):
@@ -42,13 +42,13 @@ class AroundTrunk(ModelV2):
         self.view_requirements.update(self.past.views())
         trunk_width = trunk.num_outputs
         assert trunk_width is not None, "the catalog checks a trunk before it wraps it"
-        layers = plan(self.model_config, trunk_width, self.past, self.num_outputs)
-        self.num_outputs = layers.outputs.outputs  # width of the last layers
+        layers = plan_layers(self.model_config, trunk_width, self.past, self.num_outputs)
+        self.num_outputs = layers.last_layers.num_outputs  # width of the last layers
         self.trunk = trunk
         self.cell = self.cell_class(layers.cell)
         self.outputs = None
-        if layers.outputs.logits is not None:
-            self.outputs = self.outputs_class(layers.outputs)
+        if layers.last_layers.logits is not None:
+            self.outputs = self.outputs_class(layers.last_layers)
         # The value layer's input in the last forward pass, which `value_function` reads.
         self._features: Any = None
 

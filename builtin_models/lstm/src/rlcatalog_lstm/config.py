@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from rlcatalog.config import InitConfig, NameOrCallable, read_config, read_initializers
 from rlcatalog.errors import ModelContractError
-from rlcatalog.models import OutputPlan, PastInputs, memory_outputs
+from rlcatalog.models import DensePlan, PastInputs, memory_outputs
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -78,7 +78,7 @@ class LstmPlan(NamedTuple):
     """The cell, and the layers after it."""
 
     cell: CellPlan
-    outputs: OutputPlan
+    last_layers: DensePlan
 
 
 def past_of(config: Mapping[str, Any], action: Space[Any] | SpaceInfo | None) -> PastInputs:
@@ -94,7 +94,7 @@ def past_of(config: Mapping[str, Any], action: Space[Any] | SpaceInfo | None) ->
     return PastInputs.of(action, actions, rewards)
 
 
-def plan(
+def plan_layers(
     config: Mapping[str, Any], trunk_width: int, past: PastInputs, num_outputs: int | None
 ) -> LstmPlan:
     """Read the cell and the layers after it from a model config.
@@ -111,7 +111,7 @@ def plan(
     """
     settings = read_config(config, LstmConfig)
     size = settings.lstm_cell_size
-    outputs = memory_outputs(config, size, num_outputs, "use_lstm")
+    last_layers = memory_outputs(config, size, num_outputs, "use_lstm")
     # The keys `lstm_weights_initializer` and `lstm_bias_initializer`, with their `_config`.
     initializers = read_initializers(partial(getattr, settings), "lstm", "weights", "bias")
     input_weights = Initial("xavier_uniform", config={})
@@ -137,7 +137,7 @@ def plan(
         recurrent_weights=(recurrent_weights,) * 4,
         biases=biases,
     )
-    return LstmPlan(cell, outputs)
+    return LstmPlan(cell, last_layers)
 
 
 def check_lengths(lengths: Sequence[int], steps: int) -> None:

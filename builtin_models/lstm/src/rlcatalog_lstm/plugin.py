@@ -7,13 +7,13 @@ from rlcatalog import ModelSpec, Request, Stage, hookimpl
 
 def describe(request: Request) -> list[Stage]:
     """Return the model's stages and their shapes."""
-    from rlcatalog_lstm.config import past_of, plan
+    from rlcatalog_lstm.config import past_of, plan_layers
 
     past = past_of(request.config, request.action)
     # The width of a custom trunk is known only once it is built. The stages after the cell do not
     # depend on it, so 1 stands for it.
     is_width_known = request.trunk_width is not None
-    layers = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
+    layers = plan_layers(request.config, request.trunk_width or 1, past, request.num_outputs)
     cell = layers.cell
     stages = []
     if past.width:
@@ -27,7 +27,7 @@ def describe(request: Request) -> list[Stage]:
     # Four gates, each with weights for inputs and outputs and with a bias.
     weights = 4 * cell.size * (cell.inputs + cell.size + 1)
     stages.append(Stage("cell (lstm)", (cell.size,), weights, whole=is_width_known))
-    return [*stages, *layers.outputs.stages()]
+    return [*stages, *layers.last_layers.stages()]
 
 
 @hookimpl

@@ -7,7 +7,7 @@ from typing import Any
 from rlcatalog.actions import ActionDistribution, BoundDistribution
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import ModelV2, last_values
-from rlcatalog_parametric.config import plan
+from rlcatalog_parametric.config import plan_layers
 from rlcatalog_parametric.mask_columns import read
 
 
@@ -51,8 +51,8 @@ class ParametricHead(ModelV2):
         self._row_check = reader.row_check
         assert trunk.num_outputs is not None, "the catalog checks a trunk before it wraps it"
         has_outputs = self.num_outputs is not None
-        layers = plan(self.model_config, self.layout, trunk.num_outputs, self.num_outputs)
-        self.num_outputs = layers.outputs
+        layers = plan_layers(self.model_config, self.layout, trunk.num_outputs, self.num_outputs)
+        self.num_outputs = layers.num_outputs
         if self.layout.embeddings_key is not None:
             # The last layer's outputs are the intent. Its dot product with each action's embedding
             # is the action's logit.

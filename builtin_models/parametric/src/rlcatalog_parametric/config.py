@@ -11,7 +11,7 @@ from msgspec import Meta
 from rlcatalog.actions import mask_key
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
-from rlcatalog.models import OutputPlan, output_plan
+from rlcatalog.models import DensePlan, plan_dense_layers
 from rlcatalog.spaces import SpaceInfo
 
 
@@ -146,9 +146,9 @@ def _check_length(
     )
 
 
-def plan(
+def plan_layers(
     config: Mapping[str, Any], inputs: HeadInputs, width: int, num_outputs: int | None
-) -> OutputPlan:
+) -> DensePlan:
     """Return the head's last layers: for the logits (or, with embeddings, the intent) and for the
     value.
 
@@ -169,7 +169,7 @@ def plan(
             " False."
         )
     if inputs.embeddings_key is None:
-        return output_plan(config, width, hidden=[], num_outputs=num_outputs)
+        return plan_dense_layers(config, width, hidden=[], num_outputs=num_outputs)
     if num_outputs is None:
         raise ConfigError(
             f"obs[{inputs.embeddings_key!r}]: embeddings define one output per action, but features"
@@ -184,4 +184,4 @@ def plan(
             " distribution, or set use_parametric to False."
         )
     # The layer's output, the intent, is as wide as an embedding.
-    return output_plan(config, width, hidden=[], num_outputs=inputs.size)
+    return plan_dense_layers(config, width, hidden=[], num_outputs=inputs.size)

@@ -79,7 +79,7 @@ def claims(request: Request) -> list[str]:
 
 def describe(request: Request) -> list[Stage]:
     """Return the model's stages and their shapes."""
-    from rlcatalog_parametric.config import layout, plan
+    from rlcatalog_parametric.config import layout, plan_layers
     from rlcatalog_parametric.mask_columns import VisibleMask
 
     assert request.action is not None
@@ -88,7 +88,7 @@ def describe(request: Request) -> list[Stage]:
     # not depend on it, so 1 stands for it.
     trunk_width = request.trunk_width
     is_width_known = trunk_width is not None
-    outputs = plan(request.config, inputs, trunk_width or 1, request.num_outputs)
+    outputs = plan_layers(request.config, inputs, trunk_width or 1, request.num_outputs)
     if inputs.mask_key is not None:
         # Called for its check: it raises an error if the head cannot read the mask.
         VisibleMask(request.action, request.obs.children[request.obs.keys.index(inputs.mask_key)])

@@ -26,12 +26,12 @@ from rlcatalog.errors import (
 )
 from rlcatalog.frameworks import Array, Tensor, TensorTree, ops_of, tensor_ops
 from rlcatalog.models import (
+    DensePlan,
     ModelV2,
-    OutputPlan,
     code_of,
     copies_instances,
     last_values,
-    output_plan,
+    plan_dense_layers,
     post_fcnet,
 )
 from rlcatalog.observations import Preprocessor, preprocessor_of
@@ -111,8 +111,10 @@ class Plain(ModelV2):
         if self._returns_outputs:
             return  # no layers follow a module that returns logits and value
         config = self.model_config
-        layers = output_plan(config, width, hidden=post_fcnet(config), num_outputs=self.num_outputs)
-        self.num_outputs = layers.outputs
+        layers = plan_dense_layers(
+            config, width, hidden=post_fcnet(config), num_outputs=self.num_outputs
+        )
+        self.num_outputs = layers.num_outputs
         self.hidden = self._make_hidden(layers)
         if layers.logits is None:
             return
@@ -267,11 +269,11 @@ class Plain(ModelV2):
             keys.append("vf_share_layers")
         return keys
 
-    def _make_hidden(self, layers: OutputPlan) -> Any:
+    def _make_hidden(self, layers: DensePlan) -> Any:
         """Return new `post_fcnet` layers, or None if the config has none."""
         if not layers.hidden:
             return None
-        return self.stack_class(layers.inputs, layers.hidden)
+        return self.stack_class(layers.num_inputs, layers.hidden)
 
     def _make_module(self, options: Mapping[str, Any]) -> Any:
         """Return the source if it is an instance, otherwise a new module that it creates."""

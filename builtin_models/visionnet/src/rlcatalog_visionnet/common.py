@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.frameworks import Tensor
 from rlcatalog.models import ModelV2, last_values
 from rlcatalog_visionnet.config import pixel_scaling
-from rlcatalog_visionnet.plan import plan
+from rlcatalog_visionnet.plan import plan_layers
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -50,16 +50,16 @@ class Vision(ModelV2):
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        network = plan(self.model_config, obs_space.shape, num_outputs)
+        network = plan_layers(self.model_config, obs_space.shape, num_outputs)
         output = network.output
-        self.num_outputs = output.outputs
+        self.num_outputs = output.num_outputs
         self.layout = network.layout
         self.convs = self.convs_class(network)
         # After the convolutions: `dtype_of` looks at the layers in order and ends at the first
         # weight.
         scaling = pixel_scaling(self.model_config, obs_space)
         self.input_scaling = None if scaling is None else self.input_scaling_class(scaling)
-        self.hidden = self.stack_class(output.inputs, output.hidden)
+        self.hidden = self.stack_class(output.num_inputs, output.hidden)
         self.value_convs = None
         self.value_hidden = None
         self.outputs = None
@@ -70,7 +70,7 @@ class Vision(ModelV2):
         if not output.value_shares_hidden:
             # With vf_share_layers=False, the value has its own layers.
             self.value_convs = self.convs_class(network)
-            self.value_hidden = self.stack_class(output.inputs, output.hidden)
+            self.value_hidden = self.stack_class(output.num_inputs, output.hidden)
         self.outputs = self.outputs_class(output)
         if network.logits is not None:
             # With no_final_linear, a convolution makes the logits.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rlcatalog.config import KernelConfig, activation_name, read_config, read_initializers
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
-from rlcatalog.models import DenseSpec, OutputPlan, output_plan, post_fcnet
+from rlcatalog.models import DensePlan, DenseSpec, plan_dense_layers, post_fcnet
 from rlcatalog.spaces import ImageLayout, read_layout
 from rlcatalog_visionnet import convolutions
 from rlcatalog_visionnet.config import Filter, Pair, VisionnetConfig, read_filters
@@ -38,7 +38,7 @@ class ImagePlan:
     layout: ImageLayout
     layers: list[LayerSpec]
     activation: Any
-    output: OutputPlan
+    output: DensePlan
     logits: ConvSpec | None = None
 
 
@@ -70,7 +70,7 @@ class Body(NamedTuple):
     dense: list[DenseSpec]
 
 
-def plan(
+def plan_layers(
     config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: int | None
 ) -> ImagePlan:
     """Read the layers from a model config.
@@ -101,8 +101,8 @@ def plan(
     if layers:
         height, width = layers[-1].size
         channels = layers[-1].channels
-    output = output_plan(
-        config, inputs=height * width * channels, hidden=dense, num_outputs=num_outputs
+    output = plan_dense_layers(
+        config, num_inputs=height * width * channels, hidden=dense, num_outputs=num_outputs
     )
     if logits is not None and num_outputs is not None:
         # With `free_log_std`, weights apart make some of the outputs.

@@ -39,9 +39,9 @@ def _why_no_image(request: Request) -> str:
 def describe(request: Request) -> list[Stage]:
     """Return the model's stages and their shapes."""
     from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec
-    from rlcatalog_visionnet.plan import plan
+    from rlcatalog_visionnet.plan import plan_layers
 
-    network = plan(request.config, request.encoded_shape, request.num_outputs)
+    network = plan_layers(request.config, request.encoded_shape, request.num_outputs)
     stages: list[Stage] = []
     convs = 0
     for layer in network.layers:
@@ -58,7 +58,7 @@ def describe(request: Request) -> list[Stage]:
         if network.layout.channels_first:
             shape = (layer.channels, height, width)
         stages.append(Stage(name, shape, layer.weight_count))
-    stages.append(Stage("features", (network.output.inputs,), weights=0))
+    stages.append(Stage("features", (network.output.num_inputs,), weights=0))
     stages = network.output.stages(before=stages)
     if network.logits is not None:
         # The last stage is the logits; here a convolution takes the place of its linear layer.

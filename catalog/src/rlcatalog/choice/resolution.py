@@ -22,7 +22,7 @@ from rlcatalog.config.kernel_keys import (
     READ_BY_KERNEL,
     READ_WITH_MEMORY,
 )
-from rlcatalog.models import output_plan
+from rlcatalog.models import plan_dense_layers
 from rlcatalog.observations import Filter, Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings
@@ -410,8 +410,8 @@ def model_stages(
     if adds_last_layers:
         # A width that is known only after building counts as 1, and `whole` says that there may be
         # more weights.
-        last_layers = output_plan(
-            request.config, inputs=width or 1, hidden=[], num_outputs=num_outputs
+        last_layers = plan_dense_layers(
+            request.config, num_inputs=width or 1, hidden=[], num_outputs=num_outputs
         )
         value, logits = last_layers.stages()
         stages += value_stages

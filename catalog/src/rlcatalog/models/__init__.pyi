@@ -11,11 +11,11 @@ from .bookkeeping import (
 )
 from .construction import ModelPart as ModelPart
 from .layers import (
+    DensePlan as DensePlan,
     DenseSpec as DenseSpec,
-    OutputPlan as OutputPlan,
     dense_specs as dense_specs,
-    output_plan as output_plan,
     output_spec as output_spec,
+    plan_dense_layers as plan_dense_layers,
     post_fcnet as post_fcnet,
 )
 from .model import (

@@ -84,29 +84,29 @@ def output_spec(size: int) -> DenseSpec:
 
 
 @dataclass(frozen=True)
-class OutputPlan:
-    """A model's last layers: dense layers, then logits and value.
+class DensePlan:
+    """A model's dense layers, and the logits and value after them.
 
     Attributes:
-        inputs: Input width of the dense layers.
+        num_inputs: Input width of the dense layers.
         hidden: The dense layers, in order.
         logits: The output layer, or None for a trunk.
         free_log_std: Number of outputs that come from a trained vector instead of a layer.
         value_shares_hidden: Whether the value layer reads the policy's hidden layers.
-        outputs: Width of the output.
+        num_outputs: Width of the output.
     """
 
-    inputs: int
+    num_inputs: int
     hidden: list[DenseSpec]
     logits: DenseSpec | None
     free_log_std: int
     value_shares_hidden: bool
-    outputs: int
+    num_outputs: int
 
     @property
-    def features(self) -> int:
+    def num_features(self) -> int:
         """Input width of the logits and value layers."""
-        return self.hidden[-1].size if self.hidden else self.inputs
+        return self.hidden[-1].size if self.hidden else self.num_inputs
 
     def stages(self, name: str = "hidden", before: Sequence[Stage] = ()) -> list[Stage]:
         """Return the layers as `explain` shows them: dense layers, then value and logits.
@@ -117,7 +117,7 @@ class OutputPlan:
                 them.
         """
         stages = list(before)
-        width = self.inputs
+        width = self.num_inputs
         for number, spec in enumerate(self.hidden, start=1):
             weights = (width + 1) * spec.size  # one more for the bias
             stages.append(Stage(f"{name} {number} ({spec.label})", (spec.size,), weights))
@@ -127,8 +127,10 @@ class OutputPlan:
         if not self.value_shares_hidden:
             # The value has its own copy of every layer up to here.
             stages += [replace(stage, name=f"value, {stage.name}") for stage in stages]
-        stages.append(Stage("value", (), self.features + 1))
-        stages.append(Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights))
+        stages.append(Stage("value", (), self.num_features + 1))
+        stages.append(
+            Stage(f"logits ({self.logits.label})", (self.num_outputs,), self.logits_weights)
+        )
         return stages
 
     @property
@@ -136,7 +138,7 @@ class OutputPlan:
         """Number of weights of the output layer, including `free_log_std`."""
         if self.logits is None:
             return 0
-        return (self.features + 1) * self.logits.size + self.free_log_std
+        return (self.num_features + 1) * self.logits.size + self.free_log_std
 
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
@@ -147,15 +149,15 @@ def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
     )
 
 
-def output_plan(
-    config: Mapping[str, Any], inputs: int, hidden: Sequence[DenseSpec], num_outputs: int | None
-) -> OutputPlan:
-    """Return a model's last layers, as set by `vf_share_layers`, `free_log_std` and
-    `no_final_linear`.
+def plan_dense_layers(
+    config: Mapping[str, Any], num_inputs: int, hidden: Sequence[DenseSpec], num_outputs: int | None
+) -> DensePlan:
+    """Return a model's dense layers, logits and value, as set by `vf_share_layers`, `free_log_std`
+    and `no_final_linear`.
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        inputs: Input width of the first dense layer.
+        num_inputs: Input width of the first dense layer.
         hidden: The dense layers.
         num_outputs: Width of the output, or None for a trunk, which ends with the dense layers.
 
@@ -165,13 +167,13 @@ def output_plan(
     settings = read_config(config, KernelConfig)
     layers = list(hidden)
     if num_outputs is None:
-        return OutputPlan(
-            inputs=inputs,
+        return DensePlan(
+            num_inputs=num_inputs,
             hidden=layers,
             logits=None,
             free_log_std=0,  # a trunk has no logits, so no standard deviations
             value_shares_hidden=settings.vf_share_layers,
-            outputs=layers[-1].size if layers else inputs,
+            num_outputs=layers[-1].size if layers else num_inputs,
         )
     free_log_std = 0
     if settings.free_log_std:
@@ -188,11 +190,11 @@ def output_plan(
         logits = replace(layers.pop(), size=width)
     else:
         logits = output_spec(width)
-    return OutputPlan(
-        inputs=inputs,
+    return DensePlan(
+        num_inputs=num_inputs,
         hidden=layers,
         logits=logits,
         free_log_std=free_log_std,
         value_shares_hidden=settings.vf_share_layers,
-        outputs=num_outputs,
+        num_outputs=num_outputs,
     )

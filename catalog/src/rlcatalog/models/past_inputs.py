@@ -11,7 +11,7 @@ from typing import Any, cast
 from rlcatalog.actions import action_codec
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ConfigError
-from rlcatalog.models.layers import OutputPlan, output_plan
+from rlcatalog.models.layers import DensePlan, plan_dense_layers
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.spaces.info import Space, SpaceInfo
 
@@ -85,7 +85,7 @@ def _view_of_last_steps(column: str, count: int) -> ViewRequirement:
 
 def memory_outputs(
     config: Mapping[str, Any], width: int, num_outputs: int | None, key: str
-) -> OutputPlan:
+) -> DensePlan:
     """Return a memory's last layers, which compute both the logits and the value from its output.
 
     With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As
@@ -108,4 +108,4 @@ def memory_outputs(
             " memory for the value. Build the model with rlcatalog.build or"
             " ModelCatalog.get_model_v2, which support it, or omit vf_share_layers."
         )
-    return output_plan(config, width, hidden=[], num_outputs=num_outputs)
+    return plan_dense_layers(config, width, hidden=[], num_outputs=num_outputs)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks.ops import Tensor
-from rlcatalog.models.layers import output_plan
+from rlcatalog.models.layers import plan_dense_layers
 from rlcatalog.models.model import ModelV2, last_values, part_of
 
 
@@ -81,10 +81,10 @@ class SeparateValue(ModelV2):
         #: The number of states of the policy's chain.
         self.num_policy_states = len(list(trunk.get_initial_state()))
         assert trunk.num_outputs is not None  # `assemble` has checked it
-        plan = output_plan(
+        plan = plan_dense_layers(
             self.model_config, trunk.num_outputs, hidden=[], num_outputs=self.num_outputs
         )
-        self.num_outputs = plan.outputs
+        self.num_outputs = plan.num_outputs
         self.outputs = None  # stays None if this model is itself the trunk of a head
         if plan.logits is not None:
             self.outputs = self.output_layers(plan, value_trunk.num_outputs)

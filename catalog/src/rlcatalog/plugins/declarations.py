@@ -26,8 +26,8 @@ from rlcatalog.frameworks.table import FrameworkSpec as FrameworkSpec
 from rlcatalog.plugins.request import Request
 from rlcatalog.spaces.action_codec_spec import ActionCodecSpec as ActionCodecSpec
 
-#: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers after a
-#: trunk.
+#: The config keys that `rlcatalog.models.post_fcnet` and `plan_dense_layers` read: the layers after
+#: a trunk.
 OUTPUT_KEYS = (
     "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
     "post_fcnet_activation", "post_fcnet_weights_initializer",

@@ -13,9 +13,9 @@ import tensorflow as tf
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.frameworks import Tensor
 from rlcatalog.models import (
+    DensePlan,
     DenseSpec,
     ModelV2,
-    OutputPlan,
     check_features,
     check_values,
     output_spec,
@@ -339,14 +339,14 @@ class OutputLayers:
         value_inputs: Width of the value layer's input; None means the width of the logits' input.
     """
 
-    def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:
+    def __init__(self, plan: DensePlan, value_inputs: int | None = None) -> None:
         assert plan.logits is not None
-        self.logits = Dense(plan.features, plan.logits)
+        self.logits = Dense(plan.num_features, plan.logits)
         self.activation = activation(plan.logits.activation)
         self.free_log_std: FreeLogStd | None = None
         if plan.free_log_std:
             self.free_log_std = FreeLogStd(plan.free_log_std)
-        self.value = Dense(value_inputs or plan.features, output_spec(1))
+        self.value = Dense(value_inputs or plan.num_features, output_spec(1))
 
     def __call__(self, features: Tensor) -> Any:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""

@@ -16,9 +16,9 @@ from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import Array
 from rlcatalog.models import (
+    DensePlan,
     DenseSpec,
     ModelV2,
-    OutputPlan,
     check_features,
     check_values,
     output_spec,
@@ -301,15 +301,15 @@ class OutputLayers(nn.Module):
         value_inputs: Width of the value layer's input; None means the width of the logits' input.
     """
 
-    def __init__(self, plan: OutputPlan, value_inputs: int | None = None) -> None:
+    def __init__(self, plan: DensePlan, value_inputs: int | None = None) -> None:
         super().__init__()
         assert plan.logits is not None, "a trunk has no output layers"
-        self.logits = dense(plan.features, plan.logits)
+        self.logits = dense(plan.num_features, plan.logits)
         self.activation = activation(plan.logits.activation)
         self.free_log_std: FreeLogStd | None = None
         if plan.free_log_std:
             self.free_log_std = FreeLogStd(plan.free_log_std)
-        self.value = dense(value_inputs or plan.features, output_spec(1))
+        self.value = dense(value_inputs or plan.num_features, output_spec(1))
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""
