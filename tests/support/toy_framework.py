@@ -292,12 +292,12 @@ class Optimizer(Learner):
         super().__init__(policy)
         self.config, self.objective = config, objective
 
-    def step(self, batch, rates, *, check=True, measure=True):
+    def step(self, batch, hyperparameters, *, check_rows=True, measure=True):
         def losses(_=None):
             evaluation = self.policy.evaluate(batch, check=False)
-            return self.objective.losses(evaluation, batch, self.config, OPS, rates)
+            return self.objective.losses(evaluation, batch, self.config, OPS, hyperparameters)
 
-        if check:
+        if check_rows:
             self.policy.evaluate(batch)
         gradients = {
             name: slope(lambda _: float(losses().total), w) for name, w in self.weights.items()
@@ -305,7 +305,9 @@ class Optimizer(Learner):
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         scale = min(1.0, (self.config.grad_clip or math.inf) / (norm + 1e-6))
         found = losses()
-        self.apply({name: scale * gradient for name, gradient in gradients.items()}, rates.lr)
+        self.apply(
+            {name: scale * gradient for name, gradient in gradients.items()}, hyperparameters.lr
+        )
         metrics = np.array([*self.objective.metrics(found, OPS), norm], float)
         return StepMetrics(metrics, self.model.metrics())
 

@@ -23,7 +23,7 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import A2CConfig, PGConfig
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, Rates
+from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_torch import TorchModelV2
 
@@ -112,7 +112,9 @@ def test_a2c_losses_equal_numpy(framework, normalized):
     batch = to_tensors(framework, advantage=advantage, target=target)
     config = A2CConfig(vf_loss_coeff=0.7, entropy_coeff=0.3, normalize_advantage=normalized)
 
-    losses = A2C_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), Rates(lr=0.0))
+    losses = A2C_OBJECTIVE.losses(
+        evaluation, batch, config, tensor_ops(framework), UpdateHyperparameters(lr=0.0)
+    )
 
     if normalized:
         # To mean 0 and sample standard deviation 1, where 1e-8 avoids a division by 0.
@@ -136,7 +138,9 @@ def test_pg_losses_equal_numpy(framework, normalized):
     batch = to_tensors(framework, advantage=advantage, target=target)
     config = PGConfig(entropy_coeff=0.3, normalize_advantage=normalized)
 
-    losses = PG_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), Rates(lr=0.0))
+    losses = PG_OBJECTIVE.losses(
+        evaluation, batch, config, tensor_ops(framework), UpdateHyperparameters(lr=0.0)
+    )
 
     if normalized:
         # To mean 0 and sample standard deviation 1, where 1e-8 avoids a division by 0.

@@ -19,7 +19,7 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.config import ELSEWHERE, A2CConfig, PGConfig, PPOConfig, parse
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_runs.evaluation import play
 
 #: An iteration is 32 steps: 16 in each of 2 environments.
@@ -71,7 +71,9 @@ def test_losses_equal_their_formulas(framework, to_tensor):
         "target": to_tensor(target),
     }
 
-    result = PPO_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), Rates(lr=0.0))
+    result = PPO_OBJECTIVE.losses(
+        evaluation, batch, config, tensor_ops(framework), UpdateHyperparameters(lr=0.0)
+    )
 
     # To mean 0 and sample standard deviation 1, where 1e-8 avoids a division by 0.
     normalized = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)

@@ -8,7 +8,7 @@ from drift_env import Drift as DriftEnv
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.learner import minibatches
-from rlcatalog_ppo.loss import Rates
+from rlcatalog_ppo.loss import UpdateHyperparameters
 
 #: Three environments, and rollouts of 12 steps in each.
 SMALL = {"num_envs": 3, "rollout_length": 12, "minibatch_size": 16, "num_epochs": 2, "seed": 3}
@@ -91,12 +91,14 @@ def test_update_computes_on_device_of_policy(model):
     # Tensors on the meta device have no values, so that copying one back is an error.
     algo.policy.to("meta")
     optimizer = type(algo._learner.minibatch_optimizer)(algo.policy, algo.config)
-    rates = Rates(lr=1e-3, kl_coeff=0.1)
+    hyperparameters = UpdateHyperparameters(lr=1e-3, kl_coeff=0.1)
 
     placed = optimizer.place_batch(batch)
     rng = np.random.default_rng(0)
     for minibatch in minibatches(placed, size=16, rng=rng, select_rows=optimizer.rows):
-        gradient = optimizer._compute_gradient(minibatch, rates, check=False, entropy=True)
+        gradient = optimizer._compute_gradient(
+            minibatch, hyperparameters, check_rows=False, entropy=True
+        )
 
         assert gradient.loss.device.type == "meta"
         assert gradient.norm.device.type == "meta"

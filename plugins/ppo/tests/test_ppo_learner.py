@@ -26,7 +26,7 @@ from rlcatalog_ppo.learner import (
     not_finite_error,
     set_threads,
 )
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, Rates
+from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, UpdateHyperparameters
 
 THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = gym.spaces.Discrete(2)
@@ -43,8 +43,8 @@ class Step(NamedTuple):
     """Arguments of one optimiser step."""
 
     rows: int
-    rates: Rates
-    check: bool
+    hyperparameters: UpdateHyperparameters
+    check_rows: bool
     measure: bool
 
 
@@ -71,8 +71,8 @@ class RecordingOptimizer:
     def rows(self, columns, index):
         return array_rows(columns, index)
 
-    def step(self, batch, rates, *, check, measure):
-        self.steps.append(Step(len(batch["logp"]), rates, check, measure))
+    def step(self, batch, hyperparameters, *, check_rows, measure):
+        self.steps.append(Step(len(batch["logp"]), hyperparameters, check_rows, measure))
         figures = None
         if measure:
             figures = np.full(len(PPO_OBJECTIVE.metric_names), float(len(self.steps)))
@@ -186,7 +186,7 @@ def test_rows_are_checked_in_first_and_measured_in_last_pass():
 
     steps = learner.minibatch_optimizer.steps  # three passes over two minibatches
     assert [step.rows for step in steps] == [5, 5, 5, 5, 5, 5]
-    assert [step.check for step in steps] == [True, True, False, False, False, False]
+    assert [step.check_rows for step in steps] == [True, True, False, False, False, False]
     assert [step.measure for step in steps] == [False, False, False, False, True, True]
 
 
@@ -195,8 +195,10 @@ def test_single_pass_is_checked_and_measured():
 
     learner.update(make_batch(rows=5), lr=0.1)
 
-    rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
-    assert learner.minibatch_optimizer.steps == [Step(5, rates, check=True, measure=True)]
+    hyperparameters = UpdateHyperparameters(lr=0.1, kl_coeff=0.0, clip_param=None)
+    assert learner.minibatch_optimizer.steps == [
+        Step(5, hyperparameters, check_rows=True, measure=True)
+    ]
 
 
 def test_a2c_takes_one_step_on_whole_batch():
@@ -204,8 +206,10 @@ def test_a2c_takes_one_step_on_whole_batch():
 
     learner.update(make_batch(rows=10), lr=0.1)
 
-    rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
-    assert learner.minibatch_optimizer.steps == [Step(10, rates, check=True, measure=True)]
+    hyperparameters = UpdateHyperparameters(lr=0.1, kl_coeff=0.0, clip_param=None)
+    assert learner.minibatch_optimizer.steps == [
+        Step(10, hyperparameters, check_rows=True, measure=True)
+    ]
     assert learner.kl_coeff == 0.0
 
 
@@ -214,8 +218,10 @@ def test_steps_receive_scheduled_clip_param():
 
     result = learner.update(make_batch(rows=10), lr=0.1, clip_param=0.3)
 
-    rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=0.3)
-    assert [step.rates for step in learner.minibatch_optimizer.steps] == [rates] * 6
+    hyperparameters = UpdateHyperparameters(lr=0.1, kl_coeff=0.0, clip_param=0.3)
+    assert [step.hyperparameters for step in learner.minibatch_optimizer.steps] == [
+        hyperparameters
+    ] * 6
     assert result["clip_param"] == 0.3
 
 
@@ -307,7 +313,9 @@ def test_kl_coeff_changes_beyond_one_and_a_half_targets(kl_target, kl, factor):
     result = learner.update(make_batch(rows=4), lr=0.1)
 
     # This update still has the weight of the config.
-    assert learner.minibatch_optimizer.steps[0].rates == Rates(lr=0.1, kl_coeff=0.5)
+    assert learner.minibatch_optimizer.steps[0].hyperparameters == UpdateHyperparameters(
+        lr=0.1, kl_coeff=0.5
+    )
     assert result["kl_coeff"] == 0.5
     assert learner.kl_coeff == 0.5 * factor
 

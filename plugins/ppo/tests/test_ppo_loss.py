@@ -12,7 +12,13 @@ import torch
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, loss_inputs, loss_terms, rllib_actions
+from rlcatalog_ppo.loss import (
+    PPO_OBJECTIVE,
+    UpdateHyperparameters,
+    loss_inputs,
+    loss_terms,
+    rllib_actions,
+)
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
@@ -40,8 +46,8 @@ def compute_losses(framework, config, *, ratio, kl_coeff=0.0, **columns):
         "advantage": to_tensor("advantage"),
         "target": to_tensor("target"),
     }
-    rates = Rates(lr=0.0, kl_coeff=kl_coeff)
-    return PPO_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), rates)
+    hyperparameters = UpdateHyperparameters(lr=0.0, kl_coeff=kl_coeff)
+    return PPO_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), hyperparameters)
 
 
 # --- losses of PPO --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.learner import minibatch_optimizer_of, minibatches
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_tf.learner import Adam
 
 pytestmark = pytest.mark.twins
@@ -143,7 +143,7 @@ def take_step(algo, minibatch, lr):
     """Take an optimiser step; return the changes of all weights as one vector, and the metrics."""
     before = algo.policy.model.get_weights()
     figures, _ = algo._learner.minibatch_optimizer.step(
-        minibatch, Rates(lr, algo._learner.kl_coeff)
+        minibatch, UpdateHyperparameters(lr, algo._learner.kl_coeff)
     )
     after = algo.policy.model.get_weights()
     changes = [(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]
@@ -222,7 +222,7 @@ def test_state_of_optimizer_has_moment_for_each_weight(framework):
     optimizer = algo._learner.minibatch_optimizer
 
     for minibatch in collect_minibatches(algo)[:3]:
-        optimizer.step(minibatch, Rates(lr=1e-3))
+        optimizer.step(minibatch, UpdateHyperparameters(lr=1e-3))
 
     state = optimizer.get_state()
     weights = algo.policy.model.get_weights()
@@ -238,17 +238,17 @@ def test_optimizer_with_restored_state_takes_same_step(framework):
     model = algo.policy.model
     optimizer = algo._learner.minibatch_optimizer
     first_minibatch, second_minibatch, *_ = collect_minibatches(algo)
-    optimizer.step(first_minibatch, Rates(lr=1e-3))
+    optimizer.step(first_minibatch, UpdateHyperparameters(lr=1e-3))
     state = optimizer.get_state()
     weights = model.get_weights()
-    optimizer.step(second_minibatch, Rates(lr=1e-3))
+    optimizer.step(second_minibatch, UpdateHyperparameters(lr=1e-3))
     expected_weights = model.get_weights()
 
     optimizer_class = minibatch_optimizer_of(framework)
     restored = optimizer_class(algo.policy, algo.config, algo.objective)
     restored.set_state(state)
     model.set_weights(weights)
-    restored.step(second_minibatch, Rates(lr=1e-3))
+    restored.step(second_minibatch, UpdateHyperparameters(lr=1e-3))
 
     assert restored.get_state()["step"] == 2
     for name, weight in model.get_weights().items():
@@ -307,7 +307,7 @@ def test_gradient_is_clipped_to_largest_norm(framework, grad_clip):
     algo = make_algorithm(framework, grad_clip=grad_clip)
     optimizer = algo._learner.minibatch_optimizer
 
-    figures, _ = optimizer.step(collect_minibatches(algo)[0], Rates(lr=1e-3))
+    figures, _ = optimizer.step(collect_minibatches(algo)[0], UpdateHyperparameters(lr=1e-3))
 
     # Adam's first moment after one step is a tenth of the gradient.
     moments = optimizer.get_state()["first"].values()
@@ -330,5 +330,5 @@ def test_error_of_nan_loss_shows_entropy(measure):
     # The entropy of three about equally likely actions is log(3) = 1.0986.
     with pytest.raises(NonFiniteError, match=r"vf_loss nan, entropy 1\.09"):
         algo._learner.minibatch_optimizer.step(
-            minibatch, Rates(lr=1e-3), check=False, measure=measure
+            minibatch, UpdateHyperparameters(lr=1e-3), check_rows=False, measure=measure
         )

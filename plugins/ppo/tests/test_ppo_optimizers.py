@@ -14,7 +14,13 @@ import rlcatalog
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
 from rlcatalog_ppo.learner import minibatch_optimizer_of
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE, ClippedSurrogate, Rates
+from rlcatalog_ppo.loss import (
+    A2C_OBJECTIVE,
+    PG_OBJECTIVE,
+    PPO_OBJECTIVE,
+    ClippedSurrogate,
+    UpdateHyperparameters,
+)
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
@@ -80,7 +86,7 @@ def test_first_step_moves_each_weight_by_learning_rate_at_most(framework):
     policy, optimizer = make_policy_and_optimizer(framework)
     before = weights_of(policy)
 
-    optimizer.step(make_batch(), Rates(lr=0.01))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     assert changed_weights(policy, before) == set(before)
     for name, array in policy.model.get_weights().items():
@@ -91,10 +97,10 @@ def test_first_step_moves_each_weight_by_learning_rate_at_most(framework):
 @both_frameworks
 def test_step_with_learning_rate_of_zero_changes_no_weight(framework):
     policy, optimizer = make_policy_and_optimizer(framework)
-    optimizer.step(make_batch(), Rates(lr=0.01))  # Adam's moments are no longer 0
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))  # Adam's moments are no longer 0
     before = weights_of(policy)
 
-    optimizer.step(make_batch(rows=5), Rates(lr=0.0))
+    optimizer.step(make_batch(rows=5), UpdateHyperparameters(lr=0.0))
 
     assert changed_weights(policy, before) == set()
 
@@ -107,7 +113,7 @@ def test_pg_step_leaves_separate_value_network_alone(framework):
     )
     before = weights_of(policy)
 
-    optimizer.step(make_batch(), Rates(lr=0.01))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     # REINFORCE learns no value, so the weights of the value network have no gradient.
     assert changed_weights(policy, before) == {name for name in before if "value" not in name}
@@ -121,7 +127,7 @@ def test_a2c_step_changes_separate_value_network(framework):
     )
     before = weights_of(policy)
 
-    optimizer.step(make_batch(), Rates(lr=0.01))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     assert changed_weights(policy, before) == set(before)
 
@@ -136,9 +142,9 @@ def test_kl_gradient_is_proportional_to_its_coefficient(framework):
         dist_inputs=np.random.default_rng(2).normal(size=(8, 2)).astype(np.float32),
     )
 
-    without_kl, _ = optimizer.step(batch, Rates(lr=0.0, kl_coeff=0.0))
-    with_kl, _ = optimizer.step(batch, Rates(lr=0.0, kl_coeff=1.0))
-    with_much_kl, _ = optimizer.step(batch, Rates(lr=0.0, kl_coeff=50.0))
+    without_kl, _ = optimizer.step(batch, UpdateHyperparameters(lr=0.0, kl_coeff=0.0))
+    with_kl, _ = optimizer.step(batch, UpdateHyperparameters(lr=0.0, kl_coeff=1.0))
+    with_much_kl, _ = optimizer.step(batch, UpdateHyperparameters(lr=0.0, kl_coeff=50.0))
 
     norm = metric(with_kl, "grad_norm")
     assert norm > 1e-3
@@ -168,7 +174,7 @@ def test_step_returns_metrics_of_objective(framework, config_class, objective, m
         framework, config_class(eager_tracing=False), objective
     )
 
-    figures, model_metrics = optimizer.step(make_batch(), Rates(lr=0.01))
+    figures, model_metrics = optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     assert len(figures) == len(metrics)
     assert model_metrics == {}  # the model has no metrics of its own
@@ -208,7 +214,7 @@ def evaluate_calls(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("entropy_coeff", "check", "measure", "entropy"),
+    ("entropy_coeff", "check_rows", "measure", "entropy"),
     [
         (0.0, True, True, True),
         (0.0, True, False, True),
@@ -221,20 +227,22 @@ def evaluate_calls(monkeypatch):
     ],
 )
 def test_torch_step_computes_entropy_if_it_is_used(
-    entropy_coeff, check, measure, entropy, evaluate_calls
+    entropy_coeff, check_rows, measure, entropy, evaluate_calls
 ):
     # The entropy is used if it is checked, reported, or part of the loss.
     _, optimizer = make_policy_and_optimizer("torch", PPOConfig(entropy_coeff=entropy_coeff))
 
-    optimizer.step(make_batch(), Rates(lr=0.01), check=check, measure=measure)
+    optimizer.step(
+        make_batch(), UpdateHyperparameters(lr=0.01), check_rows=check_rows, measure=measure
+    )
 
-    assert evaluate_calls == [{"check": check, "entropy": entropy}]
+    assert evaluate_calls == [{"check": check_rows, "entropy": entropy}]
 
 
 def test_torch_step_checks_batch_by_default(evaluate_calls):
     _, optimizer = make_policy_and_optimizer("torch", PPOConfig(entropy_coeff=0.0))
 
-    optimizer.step(make_batch(), Rates(lr=0.01))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     assert evaluate_calls == [{"check": True, "entropy": True}]
 
@@ -242,8 +250,12 @@ def test_torch_step_checks_batch_by_default(evaluate_calls):
 def test_torch_step_measures_only_if_asked():
     _, optimizer = make_policy_and_optimizer("torch")
 
-    figures, _ = optimizer.step(make_batch(), Rates(lr=0.01), check=False, measure=True)
-    no_figures, _ = optimizer.step(make_batch(), Rates(lr=0.01), check=False, measure=False)
+    figures, _ = optimizer.step(
+        make_batch(), UpdateHyperparameters(lr=0.01), check_rows=False, measure=True
+    )
+    no_figures, _ = optimizer.step(
+        make_batch(), UpdateHyperparameters(lr=0.01), check_rows=False, measure=False
+    )
 
     assert len(figures) == len(PPO_OBJECTIVE.metric_names)
     assert no_figures is None
@@ -254,7 +266,9 @@ def test_torch_error_computes_entropy_for_its_message(evaluate_calls):
     make_loss_infinite(policy, "torch")
 
     with pytest.raises(NonFiniteError):
-        optimizer.step(make_batch(), Rates(lr=0.01), check=False, measure=False)
+        optimizer.step(
+            make_batch(), UpdateHyperparameters(lr=0.01), check_rows=False, measure=False
+        )
 
     # The step itself needs no entropy. The rows are evaluated again to show it in the message.
     assert evaluate_calls == [
@@ -278,19 +292,21 @@ def make_gradient_infinite(policy, framework):
 
 
 both_faults = pytest.mark.parametrize("break_loss", [make_loss_infinite, make_gradient_infinite])
-checked_or_not = pytest.mark.parametrize("check", [True, False], ids=["checked", "unchecked"])
+checked_or_not = pytest.mark.parametrize("check_rows", [True, False], ids=["checked", "unchecked"])
 
 
 @both_frameworks
 @both_faults
 @checked_or_not
-def test_non_finite_step_changes_no_weight(framework, break_loss, check):
+def test_non_finite_step_changes_no_weight(framework, break_loss, check_rows):
     policy, optimizer = make_policy_and_optimizer(framework)
     before = weights_of(policy)
     break_loss(policy, framework)
 
     with pytest.raises(NonFiniteError):
-        optimizer.step(make_batch(), Rates(lr=0.01), check=check, measure=False)
+        optimizer.step(
+            make_batch(), UpdateHyperparameters(lr=0.01), check_rows=check_rows, measure=False
+        )
 
     assert changed_weights(policy, before) == set()
 
@@ -302,10 +318,10 @@ def test_step_after_non_finite_step_changes_weights(framework, break_loss):
     before = weights_of(policy)
     break_loss(policy, framework)
     with pytest.raises(NonFiniteError):
-        optimizer.step(make_batch(), Rates(lr=0.01))
+        optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     del policy.model.custom_loss  # which `break_loss` has set
-    optimizer.step(make_batch(), Rates(lr=0.01))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     assert changed_weights(policy, before) == set(before)
 
@@ -316,31 +332,35 @@ def test_torch_error_clears_gradients(break_loss):
     break_loss(policy, "torch")
 
     with pytest.raises(NonFiniteError):
-        optimizer.step(make_batch(), Rates(lr=0.01))
+        optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
     assert all(parameter.grad is None for parameter in policy.model.parameters())
 
 
 @both_frameworks
 @checked_or_not
-def test_error_of_infinite_loss_names_it(framework, check):
+def test_error_of_infinite_loss_names_it(framework, check_rows):
     policy, optimizer = make_policy_and_optimizer(framework)
     make_loss_infinite(policy, framework)
 
     with pytest.raises(NonFiniteError, match=r"loss (inf|nan)") as caught:
-        optimizer.step(make_batch(), Rates(lr=0.01), check=check, measure=False)
+        optimizer.step(
+            make_batch(), UpdateHyperparameters(lr=0.01), check_rows=check_rows, measure=False
+        )
 
     assert re.search(r"gradient norm \d", str(caught.value))
 
 
 @both_frameworks
 @checked_or_not
-def test_error_of_infinite_gradient_names_it(framework, check):
+def test_error_of_infinite_gradient_names_it(framework, check_rows):
     policy, optimizer = make_policy_and_optimizer(framework)
     make_gradient_infinite(policy, framework)
 
     with pytest.raises(NonFiniteError, match=r"gradient norm (inf|nan)") as caught:
-        optimizer.step(make_batch(), Rates(lr=0.01), check=check, measure=False)
+        optimizer.step(
+            make_batch(), UpdateHyperparameters(lr=0.01), check_rows=check_rows, measure=False
+        )
 
     assert re.search(r"the loss -?\d", str(caught.value))
 
@@ -348,12 +368,14 @@ def test_error_of_infinite_gradient_names_it(framework, check):
 @both_frameworks
 @both_faults
 @checked_or_not
-def test_error_of_non_finite_step_shows_all_metrics(framework, break_loss, check):
+def test_error_of_non_finite_step_shows_all_metrics(framework, break_loss, check_rows):
     policy, optimizer = make_policy_and_optimizer(framework)
     break_loss(policy, framework)
 
     with pytest.raises(NonFiniteError) as caught:
-        optimizer.step(make_batch(), Rates(lr=0.01), check=check, measure=False)
+        optimizer.step(
+            make_batch(), UpdateHyperparameters(lr=0.01), check_rows=check_rows, measure=False
+        )
 
     # The message shows the entropy too, although this step does not need it.
     for name in ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction"):
@@ -373,7 +395,7 @@ def test_torch_step_refuses_single_float16_weight():
     convert_first_weight_to_half(policy)
 
     with pytest.raises(NotServedError, match="PPO: the model's weights are float16"):
-        optimizer.step(make_batch(), Rates(lr=0.01))
+        optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
 
 
 def test_torch_optimizer_refuses_single_float16_weight():
@@ -392,9 +414,9 @@ def record_traces(optimizer):
     clip_params = []
 
     class RecordingObjective(ClippedSurrogate):
-        def losses(self, evaluation, batch, config, ops, rates):
-            clip_params.append(rates.clip_param)
-            return super().losses(evaluation, batch, config, ops, rates)
+        def losses(self, evaluation, batch, config, ops, hyperparameters):
+            clip_params.append(hyperparameters.clip_param)
+            return super().losses(evaluation, batch, config, ops, hyperparameters)
 
     optimizer.objective = RecordingObjective()
     return clip_params
@@ -405,7 +427,7 @@ def test_tensorflow_traces_once_for_all_batch_sizes():
     traces = record_traces(optimizer)
 
     for rows in (8, 5, 6):
-        figures, _ = optimizer.step(make_batch(rows), Rates(lr=0.01))
+        figures, _ = optimizer.step(make_batch(rows), UpdateHyperparameters(lr=0.01))
         assert 0.0 <= metric(figures, "clip_fraction") <= 1.0
 
     assert len(traces) == 1
@@ -414,10 +436,10 @@ def test_tensorflow_traces_once_for_all_batch_sizes():
 def test_tensorflow_traces_again_for_scheduled_clip_param():
     _, optimizer = make_policy_and_optimizer("tf", PPOConfig(clip_param=0.2))
     clip_params_of_traces = record_traces(optimizer)
-    optimizer.step(make_batch(), Rates(lr=0.0))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.0))
 
-    optimizer.step(make_batch(), Rates(lr=0.0, clip_param=0.5))
-    optimizer.step(make_batch(), Rates(lr=0.0, clip_param=0.4))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.0, clip_param=0.5))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.0, clip_param=0.4))
 
     # The first trace uses the config's clip_param. The second one reads it from a tensor, so it
     # serves both 0.5 and 0.4.
@@ -428,10 +450,10 @@ def test_tensorflow_traces_again_for_scheduled_clip_param():
 
 def test_tensorflow_clips_at_scheduled_clip_param_of_each_step():
     _, optimizer = make_policy_and_optimizer("tf", PPOConfig(clip_param=0.2))
-    optimizer.step(make_batch(), Rates(lr=0.0))
+    optimizer.step(make_batch(), UpdateHyperparameters(lr=0.0))
 
-    wide, _ = optimizer.step(make_batch(), Rates(lr=0.0, clip_param=1e9))
-    narrow, _ = optimizer.step(make_batch(), Rates(lr=0.0, clip_param=1e-9))
+    wide, _ = optimizer.step(make_batch(), UpdateHyperparameters(lr=0.0, clip_param=1e9))
+    narrow, _ = optimizer.step(make_batch(), UpdateHyperparameters(lr=0.0, clip_param=1e-9))
 
     assert metric(wide, "clip_fraction") == 0.0
     assert metric(narrow, "clip_fraction") == 1.0
@@ -451,7 +473,7 @@ def test_list_of_losses_is_summed_over_all_elements(framework, eager_tracing):
         policy, optimizer = make_policy_and_optimizer(framework, config)
         weight = policy.model.trainable_variables()[0]
         policy.model.custom_loss = lambda loss, inputs: custom_loss(loss, weight * weight)
-        optimizer.step(make_batch(), Rates(lr=0.01))
+        optimizer.step(make_batch(), UpdateHyperparameters(lr=0.01))
         return policy.model.get_weights()
 
     with_list = step(lambda loss, squares: [loss, squares])

@@ -35,8 +35,8 @@ class Losses(NamedTuple):
     clip_param: Any = None
 
 
-class Rates(NamedTuple):
-    """Coefficients that change between updates.
+class UpdateHyperparameters(NamedTuple):
+    """Hyperparameters that may change between updates.
 
     Attributes:
         lr: Learning rate.
@@ -75,7 +75,7 @@ class Objective(ABC, Generic[ConfigT]):
         batch: Mapping[str, Any],
         config: ConfigT,
         ops: TensorOps,
-        rates: Rates,
+        hyperparameters: UpdateHyperparameters,
     ) -> Losses:
         """Return the losses of a minibatch.
 
@@ -84,7 +84,7 @@ class Objective(ABC, Generic[ConfigT]):
             batch: The minibatch's `columns`, each `[B]`.
             config: The algorithm's config.
             ops: The framework's tensor operations.
-            rates: Coefficients that change between updates.
+            hyperparameters: Hyperparameters that may change between updates.
         """
 
     @abstractmethod
@@ -108,10 +108,12 @@ class ClippedSurrogate(Objective[PPOConfig]):
         batch: Mapping[str, Any],
         config: PPOConfig,
         ops: TensorOps,
-        rates: Rates,
+        hyperparameters: UpdateHyperparameters,
     ) -> Losses:
         """Return the losses of a minibatch."""
-        clip_param = config.clip_param if rates.clip_param is None else rates.clip_param
+        clip_param = hyperparameters.clip_param
+        if clip_param is None:
+            clip_param = config.clip_param
         advantage = _normalize(batch["advantage"], ops)
         log_ratio = evaluation.logp - batch["logp"]
         ratio = ops.exp(log_ratio)
@@ -123,7 +125,7 @@ class ClippedSurrogate(Objective[PPOConfig]):
         total = policy_loss + config.vf_loss_coeff * vf_loss
         total = _subtract_entropy_bonus(total, entropy=entropy, coeff=config.entropy_coeff)
         if evaluation.kl is not None:
-            total = total + rates.kl_coeff * ops.mean(evaluation.kl)
+            total = total + hyperparameters.kl_coeff * ops.mean(evaluation.kl)
         return Losses(
             total=total,
             policy_loss=policy_loss,
@@ -154,7 +156,8 @@ class AdvantageActorCritic(Objective[A2CConfig]):
         batch: Mapping[str, Any],
         config: A2CConfig,
         ops: TensorOps,
-        rates: Rates,  # not used: A2C changes only the learning rate, which the optimiser applies
+        # Not used: A2C changes only the learning rate, which the optimiser applies.
+        hyperparameters: UpdateHyperparameters,
     ) -> Losses:
         """Return the losses of a rollout."""
         advantage = batch["advantage"]
@@ -186,7 +189,8 @@ class Reinforce(Objective[PGConfig]):
         batch: Mapping[str, Any],
         config: PGConfig,
         ops: TensorOps,
-        rates: Rates,  # of these, REINFORCE only has the learning rate, which the optimiser reads
+        # Not used: REINFORCE only has the learning rate, which the optimiser reads.
+        hyperparameters: UpdateHyperparameters,
     ) -> Losses:
         """Return the losses of a rollout."""
         advantage = batch["advantage"]

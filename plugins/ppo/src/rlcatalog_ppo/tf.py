@@ -16,7 +16,7 @@ from rlcatalog_ppo.loss import (
     PPO_OBJECTIVE,
     Losses,
     Objective,
-    Rates,
+    UpdateHyperparameters,
     loss_inputs,
     loss_terms,
     no_gradient_error,
@@ -73,17 +73,22 @@ class TFMinibatchOptimizer(TFLearner):
         self._signature: Any = None
 
     def step(
-        self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
+        self,
+        batch: Mapping[str, Any],
+        hyperparameters: UpdateHyperparameters,
+        *,
+        check_rows: bool = True,
+        measure: bool = True,
     ) -> StepMetrics:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.MinibatchOptimizer`.
 
         A traced step checks only shapes and always returns metrics.
         """
-        self.optimizer.learning_rate.assign(rates.lr)
-        self._kl_coeff.assign(rates.kl_coeff)
-        has_clip_schedule = rates.clip_param is not None
+        self.optimizer.learning_rate.assign(hyperparameters.lr)
+        self._kl_coeff.assign(hyperparameters.kl_coeff)
+        has_clip_schedule = hyperparameters.clip_param is not None
         if has_clip_schedule:
-            self._clip_param.assign(rates.clip_param)
+            self._clip_param.assign(hyperparameters.clip_param)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)
 
         if self.config.eager_tracing:
@@ -169,12 +174,14 @@ class TFMinibatchOptimizer(TFLearner):
         if evaluation.value is not None:
             evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
         columns = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
-        rates = Rates(
+        hyperparameters = UpdateHyperparameters(
             lr=0.0,  # the optimiser has it; no objective reads it
             kl_coeff=tf.cast(self._kl_coeff, dtype),
             clip_param=tf.cast(self._clip_param, dtype) if has_clip_schedule else None,
         )
-        return self.objective.losses(evaluation, columns, self.config, tensor_ops("tf"), rates)
+        return self.objective.losses(
+            evaluation, columns, self.config, tensor_ops("tf"), hyperparameters
+        )
 
     def _gradients(self, tape: Any, loss: Any) -> list[Any]:
         """Return the weights' gradients; zeros for weights that the loss does not depend on."""
