@@ -401,7 +401,7 @@ def test_scaled_rewards_are_a_column():
     rollout = make_collector(envs, scale=clip_only).collect(2)
 
     assert rollout.reward.tolist() == [[1, 2, 3], [4, 5, 6]]
-    assert rollout.scaled.tolist() == [[1, 2, 2.5], [2.5, 2.5, 2.5]]
+    assert rollout.scaled_reward.tolist() == [[1, 2, 2.5], [2.5, 2.5, 2.5]]
 
 
 def double_rewards(policy, batch, others, episode):

@@ -85,7 +85,7 @@ def test_scaled_rewards_equal_gymnasium_within_episodes():
     for step in range(40):
         actions = rollout.raw_action[step].reshape(3).astype(int)
         _, expected, *_ = gym_envs.step(actions)
-        np.testing.assert_allclose(rollout.scaled[step], expected, rtol=1e-5)
+        np.testing.assert_allclose(rollout.scaled_reward[step], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
@@ -93,9 +93,9 @@ def test_scaling_receives_ends_and_idle_steps(mode):
     calls = []
 
     class RecordingScale(RewardScale):
-        def __call__(self, rewards, ended, idle):
-            calls.append({"ended": ended.tolist(), "idle": idle.tolist()})
-            return super().__call__(rewards, ended, idle)
+        def __call__(self, rewards, done, idle):
+            calls.append({"done": done.tolist(), "idle": idle.tolist()})
+            return super().__call__(rewards, done, idle)
 
     envs = SyncVectorEnv([LargeRewards] * 3, autoreset_mode=mode)
     policy = rlcatalog.build(env=LargeRewards(), config={"fcnet_hiddens": [4]})
@@ -103,7 +103,7 @@ def test_scaling_receives_ends_and_idle_steps(mode):
 
     rollout = collector.collect(40)
 
-    assert [call["ended"] for call in calls] == rollout.done.tolist()
+    assert [call["done"] for call in calls] == rollout.done.tolist()
     if mode is AutoresetMode.NEXT_STEP:  # a step after the end only begins an episode
         assert [call["idle"] for call in calls] == rollout.idle.tolist()
     else:
@@ -125,7 +125,7 @@ all_algorithms = pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 def test_scaled_rewards_are_clipped(algorithm):
     rollout = collect(make_scaled(algorithm, reward_clip=1.5))
 
-    assert np.abs(rollout.scaled).max() == 1.5
+    assert np.abs(rollout.scaled_reward).max() == 1.5
     assert np.abs(rollout.reward).max() > 100
 
 
@@ -137,7 +137,7 @@ def test_advantages_are_of_scaled_rewards(algorithm):
 
     advantage = algo._batch(rollout)["advantage"]
 
-    expected = rollout.rows(rollout.scaled)
+    expected = rollout.rows(rollout.scaled_reward)
     if algorithm is not PG:  # REINFORCE subtracts no value
         expected = expected - rollout.rows(rollout.value)
     np.testing.assert_allclose(advantage, expected, rtol=1e-5, atol=1e-6)

@@ -9,11 +9,11 @@ from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.reward_scale import RewardScale, scale_of
 
 
-def scale_rewards(scale, rewards, *, ended=False, idle=False):
+def scale_rewards(scale, rewards, *, done=False, idle=False):
     """Return the training rewards of one step."""
     rewards = np.asarray(rewards, np.float64)
     everywhere = np.ones(len(rewards), bool)
-    return scale(rewards, ended & everywhere, idle & everywhere)
+    return scale(rewards, done & everywhere, idle & everywhere)
 
 
 def describe_sums(sums):
@@ -44,7 +44,7 @@ def test_rewards_are_divided_by_the_deviation_of_all_sums():
 def test_sum_begins_anew_after_an_episode():
     scale = RewardScale(n=2, gamma=0.5)
 
-    scale_rewards(scale, [1.0, 2.0], ended=np.array([True, False]))
+    scale_rewards(scale, [1.0, 2.0], done=np.array([True, False]))
 
     assert scale.get_state()["sums"].tolist() == [0.0, 2.0]
     # The statistics still learn from the sum of the episode that ended.

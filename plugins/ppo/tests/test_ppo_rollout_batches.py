@@ -41,7 +41,7 @@ def make_rollout(**columns):
 
 def sum_discounted_errors(rollout, gamma, lambda_):
     """Return advantages term by term (Schulman et al. 2016, equation 16)."""
-    rewards = rollout.reward if rollout.scaled is None else rollout.scaled
+    rewards = rollout.reward if rollout.scaled_reward is None else rollout.scaled_reward
     values = np.vstack([rollout.value, rollout.last_value]).astype(float)
     advantages = np.zeros((T, N))
     for i in range(N):
@@ -66,7 +66,7 @@ changed_columns = pytest.mark.parametrize(
     "changed_columns",
     [
         {},
-        {"scaled": draw_numbers(T, N)},
+        {"scaled_reward": draw_numbers(T, N)},
         {"bootstrap": np.float32([[0, 0], [0, 3], [0, 0], [0, 0]])},
     ],
     ids=["plain", "scaled rewards", "bootstrap"],

@@ -14,34 +14,34 @@ from rlcatalog_ppo.steps import EnvStep
 # --- sequences ------------------------------------------------------------------------------------
 
 
-def record_sequences(*, max_seq_len, ended, idle=None, memory=None):
+def record_sequences(*, max_seq_len, done, idle=None, memory=None):
     """Return the sequences of a rollout.
 
     Args:
         max_seq_len: The longest sequence.
-        ended: Whether an episode ended at each step; a list for each environment.
+        done: Whether an episode ended at each step; a list for each environment.
         idle: Which steps only began an episode; by default none.
         memory: The number that an environment remembers before each step; by default zeros.
     """
-    ended = np.array(ended, bool).T
-    idle = np.zeros_like(ended) if idle is None else np.array(idle, bool).T
-    memory = np.zeros(ended.shape) if memory is None else np.array(memory).T
-    recorder = SequenceRecorder(max_seq_len, num_envs=ended.shape[1])
-    for t in range(len(ended)):
+    done = np.array(done, bool).T
+    idle = np.zeros_like(done) if idle is None else np.array(idle, bool).T
+    memory = np.zeros(done.shape) if memory is None else np.array(memory).T
+    recorder = SequenceRecorder(max_seq_len, num_envs=done.shape[1])
+    for t in range(len(done)):
         # A memory of two parts.
         part = memory[t][:, np.newaxis]
-        recorder.add_step(memory=(part, -part), idle=idle[t], ended=ended[t])
+        recorder.add_step(memory=(part, -part), idle=idle[t], done=done[t])
     return recorder.sequences()
 
 
 def test_sequence_begins_after_max_seq_len_steps():
-    sequences = record_sequences(max_seq_len=2, ended=[[False, False, False, False, False]])
+    sequences = record_sequences(max_seq_len=2, done=[[False, False, False, False, False]])
 
     assert sequences.starts[:, 0].tolist() == [True, False, True, False, True]
 
 
 def test_sequence_begins_with_an_episode():
-    sequences = record_sequences(max_seq_len=3, ended=[[False, True, False, False, False]])
+    sequences = record_sequences(max_seq_len=3, done=[[False, True, False, False, False]])
 
     assert sequences.starts[:, 0].tolist() == [True, False, True, False, False]
 
@@ -50,7 +50,7 @@ def test_sequence_does_not_begin_with_an_idle_step():
     # The last step only begins an episode.
     sequences = record_sequences(
         max_seq_len=2,
-        ended=[[False, False, False, True, False]],
+        done=[[False, False, False, True, False]],
         idle=[[False, False, False, False, True]],
     )
 
@@ -60,7 +60,7 @@ def test_sequence_does_not_begin_with_an_idle_step():
 def test_memory_of_sequences_is_that_before_their_first_steps():
     sequences = record_sequences(
         max_seq_len=2,
-        ended=[[False, False, False, False], [False, False, False, False]],
+        done=[[False, False, False, False], [False, False, False, False]],
         memory=[[10.0, 11.0, 12.0, 13.0], [20.0, 21.0, 22.0, 23.0]],
     )
 
@@ -74,7 +74,7 @@ def test_memory_of_sequences_is_that_before_their_first_steps():
 def test_memory_of_sequences_leaves_idle_steps_out():
     sequences = record_sequences(
         max_seq_len=2,
-        ended=[[False, True, False], [False, True, False]],
+        done=[[False, True, False], [False, True, False]],
         idle=[[False, False, False], [False, False, True]],
         memory=[[10.0, 11.0, 12.0], [20.0, 21.0, 22.0]],
     )
@@ -91,7 +91,7 @@ def select_columns(requested, *, all_columns=False):
     return TrajectoryColumns(SimpleNamespace(views=views), all_columns=all_columns)
 
 
-def record_step(selection, *, has_state=True, last_obs=None):
+def record_step(selection, *, has_state=True, final_obs=None):
     """Return the columns of a step in two environments: 1 terminates, and 0 is truncated.
 
     The next observations are 7 and 8. `t` is 5 and 9 after the step.
@@ -105,12 +105,12 @@ def record_step(selection, *, has_state=True, last_obs=None):
         state=state if has_state else None,
     )
     env_step = EnvStep(
-        observed=None,
+        env_obs=None,
         original_reward=np.ones(2),
         reward=np.ones(2),
         terminated=np.array([False, True]),
         truncated=np.array([True, False]),
-        ended=np.array([True, True]),
+        done=np.array([True, True]),
         info={},
     )
     return selection.select(
@@ -118,7 +118,7 @@ def record_step(selection, *, has_state=True, last_obs=None):
         policy_step=policy_step,
         env_step=env_step,
         next_obs=np.array([[7.0], [8.0]]),
-        last_obs=last_obs,
+        final_obs=final_obs,
     )
 
 
@@ -147,7 +147,7 @@ def test_nothing_is_stored_by_default():
 def test_all_columns_can_be_recorded():
     selection = select_columns([], all_columns=True)
 
-    columns = record_step(selection, last_obs=np.array([[-2.0], [-1.0]]))
+    columns = record_step(selection, final_obs=np.array([[-2.0], [-1.0]]))
 
     numbers = {name: column.reshape(-1).tolist() for name, column in columns.items()}
     assert numbers == {
@@ -167,7 +167,7 @@ def test_all_columns_can_be_recorded():
 
 
 def test_new_observations_are_the_next_ones_without_last_ones():
-    columns = record_step(select_columns([], all_columns=True), last_obs=None)
+    columns = record_step(select_columns([], all_columns=True), final_obs=None)
 
     assert columns["new_obs"].tolist() == [[7], [8]]
 
@@ -183,7 +183,7 @@ def test_new_observations_are_the_next_ones_without_last_ones():
     ],
 )
 def test_last_observations_are_needed_for_new_observations(requested, all_columns, needed):
-    assert select_columns(requested, all_columns=all_columns).needs_last_obs is needed
+    assert select_columns(requested, all_columns=all_columns).needs_final_obs is needed
 
 
 # --- columns that postprocessing adds -------------------------------------------------------------

@@ -103,12 +103,12 @@ class Collector:
 
         # Any, because Gymnasium accepts a list of seeds but declares an integer only.
         env_seeds: Any = derive_env_seeds(seed, SeedStream.ENVIRONMENTS, envs)
-        observed, infos = envs.reset(seed=env_seeds)
+        env_obs, infos = envs.reset(seed=env_seeds)
         if env_masks is not None:
             env_masks.begin(infos)
         self._inputs = StepInputs(
-            obs=self._encode(observed, update=True),
-            mask=self._action_mask(observed),
+            obs=self._encode(env_obs, update=True),
+            mask=self._action_mask(env_obs),
             state=policy.initial_state(envs.num_envs),
             prev_reward=np.zeros(envs.num_envs, np.float32),
             idle=np.zeros(envs.num_envs, bool),
@@ -171,12 +171,12 @@ class Collector:
             if sequence_recorder is not None:
                 assert inputs.state is not None  # a policy with memory has a state
                 sequence_recorder.add_step(
-                    memory=inputs.state.memory, idle=inputs.idle, ended=record.done
+                    memory=inputs.state.memory, idle=inputs.idle, done=record.done
                 )
             if on_step is not None:
                 on_step(record)
 
-        rollout = Rollout.from_records(records, last_value=self._last_value())
+        rollout = Rollout.from_records(records, last_value=self._estimate_last_value())
         if self._trajectory_columns.is_needed:
             self._add_trajectory_columns(rollout, records)
         if sequence_recorder is not None:
@@ -191,23 +191,23 @@ class Collector:
         """Act once in every environment; return the step's record and the inputs of the next."""
         policy_step = self._act(inputs)
         env_step = self._step_envs(policy_step.action)
-        scaled = None
+        scaled_reward = None
         if self.scale is not None:
-            scaled = self.scale(env_step.reward, ended=env_step.ended, idle=inputs.idle)
+            scaled_reward = self.scale(env_step.reward, done=env_step.done, idle=inputs.idle)
         self._in_progress.add_step(env_step.original_reward, idle=inputs.idle)
 
-        next_observed = env_step.observed
-        last_obs = None
+        next_env_obs = env_step.env_obs
+        final_obs = None
         bootstrap = np.zeros(self.envs.num_envs, np.float32)
-        if env_step.ended.any():
-            last_obs = self._encode_last_obs(env_step)
+        if env_step.done.any():
+            final_obs = self._encode_final_obs(env_step)
             if self._uses_values and env_step.only_truncated.any():
-                assert last_obs is not None  # those of truncated episodes are always encoded
-                bootstrap = self._bootstrap(env_step, last_obs, policy_step.state)
-            self._record_finished_episodes(env_step.ended)
+                assert final_obs is not None  # those of truncated episodes are always encoded
+                bootstrap = self._bootstrap(env_step, final_obs, policy_step.state)
+            self._record_finished_episodes(env_step.done)
             if self._autoreset == "disabled":
-                next_observed = self._reset(env_step.ended)
-        next_inputs = self._next_inputs(inputs, policy_step.state, env_step, next_observed)
+                next_env_obs = self._reset(env_step.done)
+        next_inputs = self._next_inputs(inputs, policy_step.state, env_step, next_env_obs)
 
         # Without use for values, they are 0, even if the model estimates them.
         value = np.zeros(self.envs.num_envs, np.float32)
@@ -221,12 +221,12 @@ class Collector:
             value=value,
             dist_inputs=policy_step.dist_inputs,
             reward=env_step.reward,
-            done=env_step.ended,
+            done=env_step.done,
             bootstrap=bootstrap,
             mask=inputs.mask,
             views={} if policy_step.state is None else policy_step.state.seen,
             idle=inputs.idle if self._autoreset == "next_step" else None,
-            scaled=scaled,
+            scaled_reward=scaled_reward,
         )
         if self._trajectory_columns.is_needed:
             record.rllib_columns = self._trajectory_columns.select(
@@ -234,7 +234,7 @@ class Collector:
                 policy_step=policy_step,
                 env_step=env_step,
                 next_obs=next_inputs.obs,
-                last_obs=last_obs,
+                final_obs=final_obs,
             )
         return record, next_inputs
 
@@ -245,17 +245,17 @@ class Collector:
             )
 
     def _step_envs(self, action: TensorTree) -> EnvStep:
-        observed, reward, terminated, truncated, info = self.envs.step(action)
-        ended = terminated | truncated
+        env_obs, reward, terminated, truncated, info = self.envs.step(action)
+        done = terminated | truncated
         if self._env_masks is not None:
-            self._env_masks.after_step(info, ended)
+            self._env_masks.after_step(info, done)
         return EnvStep(
-            observed=observed,
+            env_obs=env_obs,
             original_reward=reward,
             reward=self._finite_float32(reward),
             terminated=terminated,
             truncated=truncated,
-            ended=ended,
+            done=done,
             info=info,
         )
 
@@ -286,7 +286,7 @@ class Collector:
 
     # --- the end of an episode ----------------------------------------------------------------
 
-    def _encode_last_obs(self, env_step: EnvStep) -> Array | None:
+    def _encode_final_obs(self, env_step: EnvStep) -> Array | None:
         """Return the encoded last observations of the episodes that ended with a step.
 
         Returns:
@@ -295,27 +295,27 @@ class Collector:
             their values. None if none are needed.
         """
         needed = env_step.only_truncated  # truncated but not terminated
-        if self._trajectory_columns.needs_last_obs:
-            needed = env_step.ended
+        if self._trajectory_columns.needs_final_obs:
+            needed = env_step.done
         if not needed.any():
             return None
         if self._autoreset != "same_step":  # no environment has been reset yet
-            return self._encode(env_step.observed, update=False)
-        # The vector environment has begun the next episodes; `observed` already belongs to them.
+            return self._encode(env_step.env_obs, update=False)
+        # The vector environment has begun the next episodes; `env_obs` already belongs to them.
         envs = np.flatnonzero(needed)
         with EnvErrors(self._in_progress.lengths, envs):
             encoded = self.policy.preprocess([env_step.info["final_obs"][env] for env in envs])
-        last_obs = np.zeros((len(needed), *encoded.shape[1:]), encoded.dtype)
-        last_obs[needed] = encoded
-        return last_obs
+        final_obs = np.zeros((len(needed), *encoded.shape[1:]), encoded.dtype)
+        final_obs[needed] = encoded
+        return final_obs
 
-    def _bootstrap(self, env_step: EnvStep, last_obs: Array, state: State | None) -> Array:
+    def _bootstrap(self, env_step: EnvStep, final_obs: Array, state: State | None) -> Array:
         """Return the discounted values of truncated episodes' last observations, 0 elsewhere."""
         truncated = env_step.only_truncated
         state_of_truncated = None if state is None else state.rows(truncated)
         with EnvErrors(self._in_progress.lengths, np.flatnonzero(truncated)):
             values = self.policy.values(
-                last_obs[truncated],
+                final_obs[truncated],
                 state_of_truncated,
                 prev_reward=env_step.reward[truncated],
             )
@@ -325,19 +325,19 @@ class Collector:
 
     def _reset(self, rows: Array) -> Any:
         """Reset some environments, given as booleans `[N]`; return the observations of all."""
-        observed, infos = self.envs.reset(options={"reset_mask": rows})
+        env_obs, infos = self.envs.reset(options={"reset_mask": rows})
         if self._env_masks is not None:
             self._env_masks.after_reset(infos, rows)
-        return observed
+        return env_obs
 
-    def _record_finished_episodes(self, ended: Array) -> None:
-        for env in np.flatnonzero(ended):
+    def _record_finished_episodes(self, done: Array) -> None:
+        for env in np.flatnonzero(done):
             episode_return = float(self._in_progress.returns[env])
             self.episodes.add(episode_return, length=int(self._in_progress.lengths[env]))
-        self._in_progress.reset(ended)
+        self._in_progress.reset(done)
 
     def _next_inputs(
-        self, inputs: StepInputs, state: State | None, env_step: EnvStep, next_observed: TensorTree
+        self, inputs: StepInputs, state: State | None, env_step: EnvStep, next_env_obs: TensorTree
     ) -> StepInputs:
         """Return the inputs of the next step; the filter learns from its observations.
 
@@ -345,41 +345,41 @@ class Collector:
             inputs: The inputs of this step.
             state: The policy's state after this step.
             env_step: What the environments returned for this step.
-            next_observed: The observations for the next step: those of `env_step`, or, if the
+            next_env_obs: The observations for the next step: those of `env_step`, or, if the
                 collector has reset environments, those after the reset.
         """
         resets_in_next_step = self._autoreset == "next_step"
-        if resets_in_next_step and env_step.ended.any():
-            idle = env_step.ended
+        if resets_in_next_step and env_step.done.any():
+            idle = env_step.done
             # The next step ignores the action in idle environments. Their observation, an episode's
             # last one, is therefore in no training data: the filter does not learn from it, and the
             # idle step is recorded with the observation before.
-            obs = self._encode(next_observed, update=~idle)
+            obs = self._encode(next_env_obs, update=~idle)
             obs[idle] = inputs.obs[idle]
-            mask = self._action_mask(next_observed, idle=idle)
+            mask = self._action_mask(next_env_obs, idle=idle)
         else:
             idle = np.zeros(self.envs.num_envs, bool)
-            obs = self._encode(next_observed, update=True)
-            mask = self._action_mask(next_observed)
+            obs = self._encode(next_env_obs, update=True)
+            mask = self._action_mask(next_env_obs)
 
         # In mode "next_step", an idle step resets the environment, and the one after it begins.
-        next_step_begins_episode = inputs.idle if resets_in_next_step else env_step.ended
+        next_step_begins_episode = inputs.idle if resets_in_next_step else env_step.done
         if next_step_begins_episode.any():
             state = self.policy.restart(state, next_step_begins_episode)
         return StepInputs(obs=obs, mask=mask, state=state, prev_reward=env_step.reward, idle=idle)
 
-    def _encode(self, observed: TensorTree, *, update: bool | Array) -> Array:
+    def _encode(self, env_obs: TensorTree, *, update: bool | Array) -> Array:
         """Return the encoded observations of all environments.
 
         Args:
-            observed: The observations.
+            env_obs: The observations.
             update: Whether the filter first learns from them; booleans `[N]` select environments.
         """
-        return self._name_env_in_errors.encode(self._trained_policy, observed, update=update)
+        return self._name_env_in_errors.encode(self._trained_policy, env_obs, update=update)
 
-    def _action_mask(self, observed: TensorTree, *, idle: Array | None = None) -> Array | None:
+    def _action_mask(self, env_obs: TensorTree, *, idle: Array | None = None) -> Array | None:
         """Return the masks in the observations; if there are none, those beside them."""
-        mask = self.policy.action_mask(observed, idle=idle)
+        mask = self.policy.action_mask(env_obs, idle=idle)
         if mask is None and self._env_masks is not None:
             mask = self._env_masks.columns
         # It may share memory with the environments, which overwrite it in their next step.
@@ -387,7 +387,7 @@ class Collector:
 
     # --- the end of a rollout -----------------------------------------------------------------
 
-    def _last_value(self) -> Array:
+    def _estimate_last_value(self) -> Array:
         """Return the value estimates `[N]` after the last step; 0 if the algorithm uses none."""
         if not self._uses_values:
             return np.zeros(self.envs.num_envs, np.float32)
@@ -478,14 +478,14 @@ class Collector:
             rows: Booleans `[N]`.
         """
         if rows.all():
-            observed, infos = self.envs.reset()
+            env_obs, infos = self.envs.reset()
             if self._env_masks is not None:
                 self._env_masks.after_reset(infos, rows)
         else:
-            observed = self._reset(rows)
-        new_obs = self._encode(observed, update=rows)
+            env_obs = self._reset(rows)
+        new_obs = self._encode(env_obs, update=rows)
         continuing = ~rows
-        new_mask = self._action_mask(observed, idle=continuing)  # only the rows that begin count
+        new_mask = self._action_mask(env_obs, idle=continuing)  # only the rows that begin count
 
         inputs = self._inputs
         obs = inputs.obs.copy()

@@ -36,7 +36,7 @@ class EnvErrors(AbstractContextManager[Any]):
             env = error.row if self._rows is None else int(self._rows[error.row])
             raise NonFiniteError(f"{self._describe(env)}: {error}", env) from error
 
-    def encode(self, policy: Policy, observed: Any, update: bool | Array = False) -> Array:
+    def encode(self, policy: Policy, env_obs: Any, update: bool | Array = False) -> Array:
         """Return the encoded observations of all environments (see `Policy.preprocess`).
 
         Raises:
@@ -45,15 +45,15 @@ class EnvErrors(AbstractContextManager[Any]):
         """
         try:
             with self:
-                return policy.preprocess(observed, update=update)
+                return policy.preprocess(env_obs, update=update)
         except ObservationError as error:
-            raise self._error_with_env(error, policy, observed) from error
+            raise self._error_with_env(error, policy, env_obs) from error
 
     def _error_with_env(
-        self, error: ObservationError, policy: Policy, observed: Any
+        self, error: ObservationError, policy: Policy, env_obs: Any
     ) -> ObservationError:
         """Return the error of the first environment whose observation alone is invalid."""
-        for env, obs in enumerate(rows(policy.resolution.request.obs, observed)):
+        for env, obs in enumerate(rows(policy.resolution.request.obs, env_obs)):
             try:
                 policy.preprocess([obs])
             except ObservationError as error_of_one:

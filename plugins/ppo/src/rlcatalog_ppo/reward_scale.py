@@ -39,12 +39,12 @@ class RewardScale:
         #: Discounted sum of rewards so far in each environment's episode.
         self._discounted_sums = np.zeros(n)
 
-    def __call__(self, rewards: Array, ended: Array, idle: Array) -> Array:
+    def __call__(self, rewards: Array, done: Array, idle: Array) -> Array:
         """Return one step's training rewards, as float32.
 
         Args:
             rewards: Rewards `[N]`.
-            ended: Whether the episode ended or was truncated at this step.
+            done: Whether the episode ended or was truncated at this step.
             idle: Steps that only began an episode, which are not used for training.
         """
         training_rewards = rewards
@@ -56,7 +56,7 @@ class RewardScale:
                     self._add_to_statistics(self._discounted_sums[~idle])
                 _, variance, _ = self._moments
                 training_rewards = rewards / np.sqrt(variance + 1e-8)  # 1e-8 as in Gymnasium
-            self._discounted_sums[ended] = 0.0
+            self._discounted_sums[done] = 0.0
         if self.clip is not None:
             training_rewards = np.clip(training_rewards, -self.clip, self.clip)
         return training_rewards.astype(np.float32)

@@ -38,7 +38,7 @@ class Rollout:
         memory: The memory at the start of each sequence, `[S, ...]`, one environment after another.
         idle: Steps that only began an episode, or None if there are none. `batch` and `rows` omit
             them.
-        scaled: Rewards to use for training, or None to use `reward`.
+        scaled_reward: Rewards to use for training, or None to use `reward`.
         columns: Columns that only a model's `custom_loss` reads, under RLlib's names; empty if
             there is no `custom_loss`.
     """
@@ -57,7 +57,7 @@ class Rollout:
     starts: Array | None = None
     memory: tuple[Array, ...] = ()
     idle: Array | None = None
-    scaled: Array | None = None
+    scaled_reward: Array | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -86,7 +86,7 @@ class Rollout:
             mask=stack_if_present([record.mask for record in records]),
             views=stack_steps([record.views for record in records]),
             idle=stack_if_present([record.idle for record in records]),
-            scaled=stack_if_present([record.scaled for record in records]),
+            scaled_reward=stack_if_present([record.scaled_reward for record in records]),
         )
 
     @property
@@ -99,7 +99,7 @@ class Rollout:
     @property
     def training_reward(self) -> Array:
         """The rewards to learn from: scaled ones, if the algorithm scales them."""
-        return self.reward if self.scaled is None else self.scaled
+        return self.reward if self.scaled_reward is None else self.scaled_reward
 
     def rows(self, columns: TensorTree) -> Any:
         """Flatten columns `[T, N, ...]` to rows, one environment after another, without idle steps.
