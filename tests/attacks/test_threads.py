@@ -224,7 +224,7 @@ def test_act_returns_each_thread_its_own_results(name, turns):
 def evaluate(policy, obs, state):
     """Return densities and values of the most likely actions, as arrays."""
     raw_action = policy.act(obs, state, explore=False).raw_action
-    views = {} if state is None else state.seen
+    views = {} if state is None else state.views
     batch = {"obs": policy.preprocess(obs), "raw_action": raw_action, "views": views}
     result = policy.evaluate(batch)
     if policy.framework == "torch":

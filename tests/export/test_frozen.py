@@ -259,7 +259,7 @@ def test_backward_pass_does_not_change_how_a_frozen_policy_acts():
     batch = {
         "obs": policy.preprocess(obs),
         "raw_action": step.raw_action,
-        "views": step.state.seen,
+        "views": step.state.views,
         "seq_lens": np.ones(ROWS, np.int32),  # each row is a sequence of one step
     }
 

@@ -160,8 +160,8 @@ def make_batch(policy, encoded, steps):
     if policy.memory:
         batch["seq_lens"] = np.full(3, 2)
     state = steps[0].state
-    if state is not None and state.seen:
-        first, second = (step.state.seen for step in steps)
+    if state is not None and state.views:
+        first, second = (step.state.views for step in steps)
         batch["views"] = tf.nest.map_structure(lambda *parts: by_row(parts), first, second)
     return batch
 

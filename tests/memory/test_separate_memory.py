@@ -285,8 +285,8 @@ def assert_trains_as_it_acts(policy):
     steps = play(policy, OBSERVATIONS, explore=True)
     lengths = [4, 2]
     views = {}
-    for name in steps[0].state.seen or {}:
-        views[name] = select_first([step.state.seen[name] for step in steps], lengths)
+    for name in steps[0].state.views or {}:
+        views[name] = select_first([step.state.views[name] for step in steps], lengths)
 
     evaluation = policy.evaluate(
         {

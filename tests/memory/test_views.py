@@ -245,7 +245,7 @@ def test_training_sees_what_acting_saw(framework, space):
         obs = rng.uniform(-1, 1, (3, 3)).astype(np.float32)
         done = rng.random(3) < 0.25
         step = stepper.step(obs, done=done, prev_reward=rng.normal(size=3))
-        views = step.state.seen  # what the model saw of past steps
+        views = step.state.views  # what the model saw of past steps
 
         evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action, "views": views})
 
@@ -268,7 +268,7 @@ def test_disabled_action_flattening_keeps_past_actions_nested(two_steps):
     _, first, second = two_steps
 
     # The action space is Tuple([Discrete(3), Dict({"arm": Box of 2, "grip": MultiDiscrete of 2})])
-    button, parts = second.state.seen["prev_actions"]
+    button, parts = second.state.views["prev_actions"]
 
     # The raw action has five columns: one for the Discrete, two for "arm" and two for "grip".
     np.testing.assert_array_equal(button, first.raw_action[:, 0])
@@ -281,7 +281,7 @@ def test_disabled_action_flattening_keeps_past_actions_nested(two_steps):
 def test_training_accepts_nested_past_actions(two_steps):
     policy, _, second = two_steps
     obs = np.zeros((2, 3), np.float32)
-    batch = {"obs": obs, "raw_action": second.raw_action, "views": second.state.seen}
+    batch = {"obs": obs, "raw_action": second.raw_action, "views": second.state.views}
 
     evaluation = policy.evaluate(batch)
 
@@ -328,7 +328,7 @@ def test_views_for_acting_or_training_alone_are_seen_only_there():
 
     step = policy.act(obs)
     inputs_of_act = policy.model.input_names
-    policy.evaluate({"obs": obs, "raw_action": step.raw_action, "views": step.state.seen})
+    policy.evaluate({"obs": obs, "raw_action": step.raw_action, "views": step.state.views})
     inputs_of_evaluate = policy.model.input_names
 
     assert "only_acting" in inputs_of_act
@@ -356,7 +356,7 @@ def test_act_without_past_rewards_is_an_error(policy):
 
 def test_training_without_the_views_is_an_error(policy):
     batch = {"obs": np.zeros((2, 3), np.float32), "raw_action": np.zeros((2, 1), np.int64)}
-    message = r"batch\['views'\] lacks \['last_obs', .*step\.state\.seen"
+    message = r"batch\['views'\] lacks \['last_obs', .*step\.state\.views"
     with pytest.raises(ModelContractError, match=message):
         policy.evaluate(batch)
 

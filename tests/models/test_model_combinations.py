@@ -310,8 +310,8 @@ def make_batch(policy, episodes, steps):
     if steps[0].state is not None:
         batch["seq_lens"] = np.full(ROWS, STEPS, np.int32)
         batch["views"] = {}
-        if steps[0].state.seen:
-            batch["views"] = join_rows([step.state.seen for step in steps])
+        if steps[0].state.views:
+            batch["views"] = join_rows([step.state.views for step in steps])
     return batch
 
 

@@ -124,7 +124,7 @@ def test_write_is_refused_by_values():
 def test_write_is_refused_by_evaluate(obs):
     policy = build_writing_policy(first_call=2)
     step = policy.act(sample_observations(FOUR_FEATURES, rows=2))
-    batch = {"obs": obs, "raw_action": step.raw_action, "views": step.state.seen}
+    batch = {"obs": obs, "raw_action": step.raw_action, "views": step.state.views}
     with pytest.raises(ModelContractError, match=message_for("obs")):
         policy.evaluate(batch)
 

@@ -195,7 +195,7 @@ def test_state_after_an_empty_batch_has_no_rows(batches):
     if state is None:  # the policy has no memory
         return
     assert_same_but_for_rows(state.memory, batches.step.state.memory)
-    assert_same_but_for_rows(state.seen, batches.step.state.seen)
+    assert_same_but_for_rows(state.views, batches.step.state.views)
     for window in leaves(dict(state.history.windows)):
         assert window.shape[0] == 0
 
@@ -239,7 +239,7 @@ def test_evaluate_accepts_an_empty_batch(batches):
         "mask": policy.action_mask(batches.empty_obs),
     }
     if policy.views.training_repeats:
-        batch["views"] = step.state.seen  # the past steps that the model reads
+        batch["views"] = step.state.views  # the past steps that the model reads
     if policy.memory:
         batch["seq_lens"] = np.zeros(0, np.int32)
         batch["state"] = step.state.memory

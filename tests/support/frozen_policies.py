@@ -41,7 +41,7 @@ def walk(policy, others, steps, tolerance, explore=False):
             if found[0].state is not None:
                 for part, right in zip(one.state.memory, found[0].state.memory, strict=True):
                     np.testing.assert_allclose(part, right, rtol=tolerance, atol=tolerance)
-                assert list(one.state.seen) == list(found[0].state.seen)
+                assert list(one.state.views) == list(found[0].state.views)
         state = found[0].state
 
 

@@ -108,8 +108,8 @@ def make_batch(policy, encoded, steps):
         batch[name] = columns.reshape(rows * len(steps), -1)
     if policy.memory:
         batch["seq_lens"] = np.full(rows, len(steps))
-    if steps[0].state is not None and steps[0].state.seen:
-        seen = [step.state.seen for step in steps]
+    if steps[0].state is not None and steps[0].state.views:
+        seen = [step.state.views for step in steps]
         batch["views"] = {name: joined([view[name] for view in seen]) for name in seen[0]}
     return batch
 

@@ -83,7 +83,7 @@ def act_for_four_steps(policy):
     if state is not None:
         batch["seq_lens"] = np.array([4, 4], np.int32)
         batch["views"] = {
-            name: in_rows([step.state.seen[name] for step in steps]) for name in state.seen
+            name: in_rows([step.state.views[name] for step in steps]) for name in state.views
         }
     logp = in_rows([step.logp for step in steps])
     value = in_rows([step.value for step in steps])
@@ -248,8 +248,8 @@ def test_custom_trunk_gets_views_of_the_past(policy_with_views):
     first = policy_with_views.act(obs)
     second = policy_with_views.act(obs, first.state)
 
-    assert second.state.seen["last"].shape == (2, 3, 3)  # rows, three observations of 3 values
-    np.testing.assert_allclose(second.state.seen["prev_actions"], first.raw_action)
+    assert second.state.views["last"].shape == (2, 3, 3)  # rows, three observations of 3 values
+    np.testing.assert_allclose(second.state.views["prev_actions"], first.raw_action)
 
 
 def test_evaluate_with_views_of_the_past_scores_as_act_does(policy_with_views):
@@ -258,7 +258,7 @@ def test_evaluate_with_views_of_the_past_scores_as_act_does(policy_with_views):
     second = policy_with_views.act(obs, first.state)
 
     evaluation = policy_with_views.evaluate(
-        {"obs": obs, "raw_action": second.raw_action, "views": second.state.seen}
+        {"obs": obs, "raw_action": second.raw_action, "views": second.state.views}
     )
 
     np.testing.assert_allclose(to_numpy(evaluation.logp), second.logp, rtol=1e-4, atol=1e-5)

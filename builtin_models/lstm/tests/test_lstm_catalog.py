@@ -412,7 +412,7 @@ def test_cell_reads_past_actions_of_any_space(framework, actions, width, nested,
 
     first_step = policy.act(draw_four(THREE_FEATURES))
 
-    past_actions = first_step.state.seen["past_actions"]
+    past_actions = first_step.state.views["past_actions"]
     assert past_actions.shape == (4, width)  # 4 observations
     assert not past_actions.any()  # there is no earlier action
     # 4 gates of 5 cells read 7 features, the past action and the past reward.

@@ -86,7 +86,7 @@ def test_state_returns_to_the_model_without_a_copy(build_policy, monkeypatch):
 def test_first_step_has_zeros_as_past_action_and_reward(framework, build_policy):
     policy = build_policy(framework, PAST)
 
-    seen = policy.act(OBSERVATIONS).state.seen
+    seen = policy.act(OBSERVATIONS).state.views
 
     assert not seen["past_actions"].any()  # not action 0, which is [1, 0, 0, 0]
     assert not seen["past_rewards"].any()
@@ -99,8 +99,8 @@ def test_second_step_has_the_first_action_one_hot(framework, build_policy):
     second = policy.act(OBSERVATIONS, first.state, prev_reward=[1.0, 2.0, 3.0])
 
     one_hot = np.eye(4)[first.action]
-    np.testing.assert_array_equal(second.state.seen["past_actions"], one_hot)
-    assert second.state.seen["past_rewards"].tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(second.state.views["past_actions"], one_hot)
+    assert second.state.views["past_rewards"].tolist() == [1, 2, 3]
 
 
 # --- the value ------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_step_passes_the_history_on(convert):
     window = first.state.history.windows["obs"]
     assert isinstance(window, np.ndarray)
     np.testing.assert_array_equal(window[:, 0], TWO_OBS)
-    np.testing.assert_array_equal(second.state.seen["before"], TWO_OBS)
+    np.testing.assert_array_equal(second.state.views["before"], TWO_OBS)
 
 
 @arrays_and_tensors

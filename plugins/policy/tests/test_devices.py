@@ -163,7 +163,7 @@ def test_state_and_views_of_a_batch_move_to_the_device(config):
         "raw_action": step.raw_action,
         "seq_lens": np.array([3, 1]),  # the rows are a sequence of three steps, and one of one
         "state": policy.initial_state(2),  # of the two sequences
-        "views": step.state.seen,
+        "views": step.state.views,
     }
 
     # "meta" is a device of PyTorch without memory; it does not mix with the CPU.

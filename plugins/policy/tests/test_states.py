@@ -265,7 +265,7 @@ def test_state_starts_with_the_initial_state():
 
     [memory] = state.memory
     assert memory.tolist() == [[1, 1], [1, 1], [1, 1]]
-    assert state.seen == {}
+    assert state.views == {}
     assert state.history.t.tolist() == [0, 0, 0]
 
 
@@ -279,8 +279,8 @@ def test_resumed_state_shows_the_views(initial_state):
 
     state = states.resume(np.zeros((3, 2), np.float32), None, None)
 
-    assert list(state.seen) == ["last_obs"]
-    assert state.views == state.seen
+    assert list(state.all_views) == ["last_obs"]
+    assert state.views == state.all_views
 
 
 @pytest.mark.parametrize("initial_state", [(), ONES], ids=["no-memory", "memory"])
@@ -289,7 +289,7 @@ def test_resumed_state_without_views_shows_nothing(initial_state):
 
     state = states.resume(np.zeros((3, 2), np.float32), None, None)
 
-    assert state.seen == {}
+    assert state.all_views == {}
     assert state.views == {}
 
 
@@ -312,8 +312,8 @@ def test_first_step_shows_zeros_for_the_last_observation(states_of_every_kind):
         states_of_every_kind, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]]
     )
 
-    assert before.seen["last_obs"].tolist() == [[0, 0], [0, 0]]
-    assert after.seen is before.seen
+    assert before.all_views["last_obs"].tolist() == [[0, 0], [0, 0]]
+    assert after.views is before.all_views
 
 
 def test_step_adds_to_memory_past_and_history(states_of_every_kind):
@@ -334,8 +334,8 @@ def test_resumed_state_shows_the_last_step(states_of_every_kind):
 
     resumed = states_of_every_kind.resume(np.zeros((2, 2)), state, prev_reward=[5, 6])
 
-    assert resumed.seen["last_obs"].tolist() == [[1, 2], [3, 4]]
-    assert resumed.seen["last_rewards"].tolist() == [5, 6]
+    assert resumed.all_views["last_obs"].tolist() == [[1, 2], [3, 4]]
+    assert resumed.all_views["last_rewards"].tolist() == [5, 6]
     assert resumed.memory is state.memory
 
 
@@ -365,7 +365,7 @@ def test_rows_returns_the_state_of_some_episodes():
     states = make_states(initial_state=ONES, state_shift=-2, view_columns=["obs", "rewards"])
     _, state = take_first_step(states, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]])
     before = states.resume(np.zeros((2, 2)), state, prev_reward=[5, 6])
-    state = State(before.memory, before.history, before.seen, before.past)
+    state = State(before.memory, before.history, before.all_views, before.past)
 
     second_row = state.rows([1])
 
@@ -373,7 +373,7 @@ def test_rows_returns_the_state_of_some_episodes():
     assert second_row.past[0].tolist() == [[[1, 1], [30, 40]]]  # and the next one
     assert second_row.history.windows["obs"].tolist() == [[[3, 4]]]
     assert second_row.history.t.tolist() == [1]
-    assert second_row.seen["last_rewards"].tolist() == [6]
+    assert second_row.views["last_rewards"].tolist() == [6]
 
 
 def test_steps_are_not_counted_without_views():

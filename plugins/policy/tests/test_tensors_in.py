@@ -145,7 +145,7 @@ def test_view_of_an_observation_with_gradient_is_an_array():
     first = policy.act_encoded(obs)
     second = policy.act_encoded(obs, first.state)
 
-    np.testing.assert_array_equal(second.state.seen["before"], np.ones((2, 3)))
+    np.testing.assert_array_equal(second.state.views["before"], np.ones((2, 3)))
     assert policy.values(obs, first.state).shape == (2,)
 
 

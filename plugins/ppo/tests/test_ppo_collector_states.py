@@ -241,7 +241,7 @@ class CountingPolicy(RecordingPolicy):
         return State(
             memory=(zeros,),
             history=History({"obs": zeros}, np.zeros(n, int)),
-            seen={},
+            views={},
             past=(zeros,),
         )
 
@@ -254,7 +254,7 @@ class CountingPolicy(RecordingPolicy):
         step.state = State(
             memory=(state.memory[0] + 1,),
             history=History({"obs": state.history.windows["obs"] + 2}, state.history.t + 1),
-            seen={"count": state.memory[0]},
+            views={"count": state.memory[0]},
             past=(state.past[0] + 3,),
         )
         return step

@@ -81,7 +81,7 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     if missing:
         raise ModelContractError(
             f"batch['views'] lacks {missing}, which {policy.model_name} requests; store the views"
-            " that acting returned as step.state.seen (and the result of Views.look_ahead for a"
+            " that acting returned as step.state.views (and the result of Views.look_ahead for a"
             " rollout)."
         )
     return {name: views[name] for name in requested_names}

@@ -396,7 +396,7 @@ class Policy:
                 `"raw_action"`: `[B, width]`, from `act`, or from `raw_action` for an environment's
                 actions. `"mask"`, for masked actions: from `action_mask`; if the observation space
                 has a mask, None allows every action. `"views"`, for models that request views:
-                `step.state.seen` from acting, row by row. Models with a memory read unpadded
+                `step.state.views` from acting, row by row. Models with a memory read unpadded
                 sequences: `"seq_lens"` `[S]`, the lengths of consecutive sequences of rows, and
                 `"state"`, the memory `[S, ...]` at the start of each (none: new episodes).
                 `"dist_inputs"`, from `act`: if present, the divergence is also computed.

@@ -25,7 +25,7 @@ class State(NamedTuple):
     Attributes:
         memory: The memory for the next step, arrays `[B, ...]`; empty for a model without memory.
         history: Each episode's last steps, for models that request them.
-        seen: The views `[B, ...]` that the model saw at the last step; pass them to
+        views: The views `[B, ...]` that the model saw at the last step; pass them to
             `Policy.evaluate`.
         past: Recent states `[B, n, ...]` that `forward` returned, for arrays of the memory that
             skip some of them.
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
     memory: tuple[Array, ...]
     history: History
-    seen: Mapping[str, Any]
+    views: Mapping[str, Any]
     past: tuple[Array, ...] = ()
 
     def rows(self, rows: Rows) -> State:
@@ -42,7 +42,7 @@ class State(NamedTuple):
         return State(
             memory=tuple(array[rows] for array in self.memory),
             history=History(windows, self.history.t[rows]),
-            seen=map_tensors(self.seen, lambda view: view[rows]),
+            views=map_tensors(self.views, lambda view: view[rows]),
             past=tuple(array[rows] for array in self.past),
         )
 
@@ -55,7 +55,7 @@ class StateBeforeStep(NamedTuple):
         memory: The memory that the model gets, as in `State`.
         steps: Number of steps taken in each episode `[B]`; None if it is not counted.
         history: Each episode's last steps, with the rewards of the last one.
-        seen: All views of past steps, including those for training alone.
+        all_views: All views of past steps, including those for training alone.
         past: See `State`.
     """
 
@@ -63,7 +63,7 @@ class StateBeforeStep(NamedTuple):
     memory: tuple[Array, ...]
     steps: Array | None
     history: History
-    seen: Mapping[str, Any]
+    all_views: Mapping[str, Any]
     past: tuple[Array, ...]
 
 
@@ -76,7 +76,7 @@ class NoStates:
     def __init__(self) -> None:
         no_history = History(windows={}, t=np.zeros(0, np.int64))
         self._inputs = StateBeforeStep(
-            views={}, memory=(), steps=None, history=no_history, seen={}, past=()
+            views={}, memory=(), steps=None, history=no_history, all_views={}, past=()
         )
 
     def start(self, rows: int) -> None:
@@ -120,7 +120,7 @@ class EpisodeStates:
         return State(
             memory=self.memory.start(rows),
             history=self.views.start(rows),
-            seen={},
+            views={},
             past=self.memory.start_past(rows),
         )
 
@@ -156,17 +156,17 @@ class EpisodeStates:
                 memory=state.memory,
                 steps=None,
                 history=state.history,
-                seen=state.seen,
+                all_views=state.views,
                 past=state.past,
             )
         history = self.views.rewarded(state.history, prev_reward)
-        seen = self.views.see(history, encoded)
+        all_views = self.views.see(history, encoded)
         return StateBeforeStep(
-            views={name: seen[name] for name in self.views.acting_names},
+            views={name: all_views[name] for name in self.views.acting_names},
             memory=state.memory,
             steps=history.t,
             history=history,
-            seen=seen,
+            all_views=all_views,
             past=state.past,
         )
 
@@ -185,14 +185,14 @@ class EpisodeStates:
         history = before.history
         if self._has_views:
             history = self.views.after(history, encoded, raw)
-        return State(memory, history, before.seen, past)
+        return State(memory, history, before.all_views, past)
 
     def restart(self, state: State, rows: Rows) -> State:
         """Return a state with new episodes started in some rows, given by indices or booleans."""
         return State(
             memory=_with_restarted_rows(state.memory, self.memory.initial, rows),
             history=self.views.restart(state.history, rows),
-            seen=state.seen,
+            views=state.views,
             past=_with_restarted_rows(state.past, self.memory.initial_past, rows),
         )
 

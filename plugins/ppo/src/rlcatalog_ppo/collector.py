@@ -224,7 +224,7 @@ class Collector:
             done=env_step.done,
             bootstrap=bootstrap,
             mask=inputs.mask,
-            views={} if policy_step.state is None else policy_step.state.seen,
+            views={} if policy_step.state is None else policy_step.state.views,
             idle=inputs.idle if self._autoreset == "next_step" else None,
             scaled_reward=scaled_reward,
         )
@@ -438,7 +438,7 @@ class Collector:
                 "memory": inputs.state.memory,
                 "windows": dict(inputs.state.history.windows),
                 "t": inputs.state.history.t,
-                "seen": inputs.state.seen,
+                "seen": inputs.state.views,  # their name in checkpoints
                 "past": inputs.state.past,
             }
         return deepcopy(state)
@@ -454,7 +454,7 @@ class Collector:
             policy_state = State(
                 memory=state["state"]["memory"],
                 history=History(windows=state["state"]["windows"], t=state["state"]["t"]),
-                seen=state["state"]["seen"],
+                views=state["state"]["seen"],
                 past=state["state"]["past"],
             )
         mask = state["mask"]
