@@ -108,7 +108,7 @@ class MultiCategoricalBase(ActionDistribution):
     @property
     def input_lens(self) -> tuple[int, ...]:
         """Number of values of each choice."""
-        return self.layout.lens
+        return self.layout.counts
 
     required_model_output_shape = staticmethod(shape_method(plugin.multi_size))
 
@@ -129,9 +129,9 @@ class MultiCategoricalBase(ActionDistribution):
         options: Mapping[str, Any],
     ) -> list[tuple[SpaceInfo, Any, int]]:
         """Return each choice as a Discrete space, with its Categorical and its number of values."""
-        lens = options["input_lens"]
-        spaces = choices(action, lens)
-        return [(space, cls.choice_class, n) for space, n in zip(spaces, lens, strict=True)]
+        counts = options["input_lens"]
+        spaces = choices(action, counts)
+        return [(space, cls.choice_class, n) for space, n in zip(spaces, counts, strict=True)]
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> str | None:
@@ -151,13 +151,13 @@ class MultiCategoricalBase(ActionDistribution):
         cls, members: Sequence[tuple[Mapping[str, Any], int]]
     ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return one MultiCategorical over all choices; a Categorical counts as one choice."""
-        lens: list[int] = []
+        counts: list[int] = []
         columns: list[tuple[int, int, int]] = []
         for i, (options, size) in enumerate(members):
-            # Only a Categorical has no lengths: it is one choice among all its inputs.
-            lens += options.get("input_lens", (size,))
+            # Only a Categorical has no counts: it is one choice among all its inputs.
+            counts += options.get("input_lens", (size,))
             columns.append((i, 0, size))
-        return BoundDistribution(cls, {"input_lens": tuple(lens)}), columns
+        return BoundDistribution(cls, {"input_lens": tuple(counts)}), columns
 
     def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the sum of the choices' KL divergences, `[B]`."""

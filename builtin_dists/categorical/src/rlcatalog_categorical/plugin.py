@@ -108,15 +108,15 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
             f"{action.path}: MultiCategorical needs a lower and an upper bound for every value of "
             f"{action.describe()}; set finite bounds, or choose a different distribution."
         )
-    lens = action_codec(action).counts or ()
-    num_logits = sum(lens)
+    counts = action_codec(action).counts or ()
+    num_logits = sum(counts)
     if num_logits > MAX_LOGITS:
         raise UnsupportedSpaceError(
             f"{action.path}: {action.describe()} would need {num_logits:,} logits, more than"
             f" {MAX_LOGITS:,}; narrow its bounds, use a Box of floats, or choose a different"
             " distribution."
         )
-    return lens
+    return counts
 
 
 def multi_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)

@@ -16,7 +16,7 @@ from rlcatalog import ModelV2
 from rlcatalog.actions import check_same_kind
 from rlcatalog.frameworks import Array, Tensor
 from rlcatalog_categorical import common
-from rlcatalog_categorical.choice_columns import layout_of, lens_of
+from rlcatalog_categorical.choice_columns import counts_of, layout_of
 from rlcatalog_tf import OPS, draw_categorical, draw_uniform, tf, to_float32_at_least
 
 
@@ -100,7 +100,7 @@ class MultiCategorical(common.MultiCategoricalBase):
     ) -> None:
         # The catalog passes a tuple, which needs no conversion; a user may pass a list.
         if not isinstance(input_lens, tuple):
-            input_lens = lens_of(input_lens, action_space)
+            input_lens = counts_of(input_lens, action_space)
         layout = layout_of(input_lens)
         self.layout = layout
         super().__init__(tf.convert_to_tensor(inputs), model)
@@ -112,7 +112,7 @@ class MultiCategorical(common.MultiCategoricalBase):
             with_padding = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
             logits = tf.gather(with_padding, layout.padded_columns, axis=1)
         #: Logits `[B, k, longest]`; -inf in the padding of shorter choices.
-        self.logits = tf.reshape(logits, [-1, len(layout.lens), layout.longest])
+        self.logits = tf.reshape(logits, [-1, len(layout.counts), layout.longest])
 
     @cached_property
     def log_probs(self) -> Any:
@@ -130,7 +130,7 @@ class MultiCategorical(common.MultiCategoricalBase):
         flat = tf.reshape(self.logits, [-1, self.layout.longest])
         # Where a logit is NaN, `draw_categorical` returns an index out of range.
         indices = tf.minimum(draw_categorical(flat), self.layout.longest - 1)
-        self.last_sample = tf.reshape(indices, [-1, len(self.layout.lens)])
+        self.last_sample = tf.reshape(indices, [-1, len(self.layout.counts)])
         return self.last_sample
 
     def deterministic_sample(self) -> Any:
@@ -159,7 +159,7 @@ class MultiCategorical(common.MultiCategoricalBase):
         else:
             values = tf.convert_to_tensor(actions)
         self.layout.check_actions(values.shape, self.inputs.shape[0])
-        return tf.reshape(tf.cast(values, tf.int64), [-1, len(self.layout.lens)])
+        return tf.reshape(tf.cast(values, tf.int64), [-1, len(self.layout.counts)])
 
     def entropy(self) -> Any:
         """Return the sum of the choices' entropies, `[B]`."""

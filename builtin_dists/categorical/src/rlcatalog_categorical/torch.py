@@ -18,7 +18,7 @@ from rlcatalog import ModelV2
 from rlcatalog.actions import check_same_kind
 from rlcatalog.frameworks import Array
 from rlcatalog_categorical import common
-from rlcatalog_categorical.choice_columns import layout_of, lens_of
+from rlcatalog_categorical.choice_columns import counts_of, layout_of
 from rlcatalog_categorical.slates import Slates
 from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32_at_least
 from rlcatalog_torch.private_api import cached_constant
@@ -153,14 +153,14 @@ _layout_of = cached_constant(layout_of)
 
 @cached_constant
 def _padded_columns_and_bias(
-    lens: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    counts: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Return, for each place `[k · longest]`, its column of the logits and the number to add there.
 
     Places after the last value of a shorter choice are padding: they take some column of the
     logits, and adding -inf removes its value. Elsewhere the number is 0.
     """
-    layout = layout_of(lens)
+    layout = layout_of(counts)
     # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(mode=False):
         columns = torch.as_tensor(layout.padded_columns, device=device)
@@ -183,7 +183,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
     ) -> None:
         # The catalog passes a tuple, which needs no conversion; a user may pass a list.
         if not isinstance(input_lens, tuple):
-            input_lens = lens_of(input_lens, action_space)
+            input_lens = counts_of(input_lens, action_space)
         layout = _layout_of(input_lens)
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
@@ -197,9 +197,9 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
             logits = inputs
         else:
             # The bias is -inf in the padding, and 0 elsewhere.
-            columns, bias = _padded_columns_and_bias(layout.lens, inputs.dtype, inputs.device)
+            columns, bias = _padded_columns_and_bias(layout.counts, inputs.dtype, inputs.device)
             logits = inputs.index_select(1, columns).add_(bias)
-        logits = logits.view(shape[0], len(layout.lens), layout.longest)
+        logits = logits.view(shape[0], len(layout.counts), layout.longest)
         #: Normalised log probabilities `[B, k, longest]`; -inf in the padding of shorter choices.
         self.log_probs = logits.log_softmax(-1)
 
@@ -231,7 +231,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
             values = torch.as_tensor(actions, device=device)
         rows = self.inputs.shape[0]
         self.layout.check_actions(values.shape, rows)
-        return values.long().reshape(rows, len(self.layout.lens), 1)
+        return values.long().reshape(rows, len(self.layout.counts), 1)
 
     def entropy(self) -> Tensor:
         """Return the sum of the choices' entropies, `[B]`."""
