@@ -232,15 +232,18 @@ class EncodedMeanStdFilter(Filter):
         """Return the scaling of the whole vector, which leaves unfiltered values exactly equal."""
         stats = self.statistics
         offset, factor = scaling(stats.running_stats, stats.demean, stats.destd)
+        low: float | Array | None = None
+        high: float | Array | None = None
+        if stats.clip is not None:
+            low = -stats.clip
+            high = stats.clip
+        if self._filters_all:
+            return _Scaling(offset, factor, low, high)
         offset = self._spread(offset, elsewhere=0.0)
         factor = self._spread(factor, elsewhere=1.0)
-        clip = stats.clip
-        if clip is None:
-            return _Scaling(offset, factor, low=None, high=None)
-        if self._filters_all:
-            return _Scaling(offset, factor, low=-clip, high=clip)
-        low = self._spread(-clip, elsewhere=-np.inf)
-        high = self._spread(clip, elsewhere=np.inf)
+        if low is not None and high is not None:
+            low = self._spread(low, elsewhere=-np.inf)
+            high = self._spread(high, elsewhere=np.inf)
         return _Scaling(offset, factor, low, high)
 
     def _spread(self, values: Array | float, elsewhere: float) -> Array:
