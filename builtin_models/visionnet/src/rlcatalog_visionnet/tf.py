@@ -125,7 +125,7 @@ class ConvStack:
     def __init__(self, image_plan: ImagePlan) -> None:
         self.layers = [build_layer(spec) for spec in image_plan.layers]
         self.activate = activation(image_plan.activation)
-        self.features = image_plan.output.inputs
+        self.features = image_plan.output.num_inputs
 
     def __call__(self, x: Tensor) -> Any:
         """Map images `[B, H, W, C]` to features `[B, height x width x channels]`."""
