@@ -259,7 +259,7 @@ def test_impala_has_the_layers_of_the_paper():
     padding=st.sampled_from([None, "same", "valid"]),
 )
 def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding):
-    def plan_layers(filters):
+    def layers_of(filters):
         # Without the layout, (1, 3, 3) would be an image with one channel in front.
         config = {"conv_filters": filters, "conv_padding": padding, "image_layout": "hwc"}
         return plan_layers(config, (*size, 3), num_outputs=2).layers
@@ -267,7 +267,7 @@ def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding)
     suggested = as_config(working_list(filters, size, padding))
 
     try:
-        layers = plan_layers(as_config(filters))
+        layers = layers_of(as_config(filters))
     except ConfigError as error:
         message = str(error)
     else:
@@ -275,4 +275,4 @@ def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding)
         return
 
     assert f"This list fits: {suggested}." in message
-    assert plan_layers(suggested)[-1].size == (1, 1)
+    assert layers_of(suggested)[-1].size == (1, 1)

@@ -16,7 +16,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import Policy
 from rlcatalog.errors import MissingPluginError, NotServedError
-from rlcatalog_policy import frozen as frozen_module
+from rlcatalog_policy import frozen_wrapper
 
 TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
 
@@ -72,7 +72,7 @@ def backends(monkeypatch):
         assert name == "freeze"
         return freeze
 
-    monkeypatch.setattr(frozen_module, "load_extension", load_extension)
+    monkeypatch.setattr(frozen_wrapper, "load_extension", load_extension)
     return backends
 
 
@@ -126,7 +126,7 @@ def failed_freeze(request, policy, monkeypatch):
     def load_extension(framework, name):
         raise error
 
-    monkeypatch.setattr(frozen_module, "load_extension", load_extension)
+    monkeypatch.setattr(frozen_wrapper, "load_extension", load_extension)
     return policy.freeze(), reason
 
 

@@ -25,11 +25,11 @@ from rlcatalog_testing import (
     check,
     check_plugin,
     isolated_catalog,
-    kit,
     outcomes,
     parametrize_with_checks,
     plugin_of,
     require,
+    runner,
 )
 from rlcatalog_testing.commands import check as check_command
 
@@ -440,7 +440,7 @@ def run_command(monkeypatch):
     """Run `rlcatalog check acme` with this catalog."""
 
     def run(catalog, **options):
-        monkeypatch.setattr(kit, "default_catalog", lambda: catalog)
+        monkeypatch.setattr(runner, "default_catalog", lambda: catalog)
         check_command("acme", **options)
 
     return run

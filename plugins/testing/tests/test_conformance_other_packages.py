@@ -23,11 +23,11 @@ from rlcatalog_testing import (
     cases,
     check,
     isolated_catalog,
-    kit,
     outcome_of,
     parametrize_with_checks,
     plugin_of,
     require,
+    runner,
 )
 from rlcatalog_testing.commands import check as check_command
 from rlcatalog_testing.scaffold import package_files, write_package
@@ -182,7 +182,7 @@ def needs_a_faulty_trunk(monkeypatch):
         make_trunk_package("other", "faulty_parts:NoSuchClass"),
         make_memory_package("faulty_parts:Recall"),
     )
-    monkeypatch.setattr(kit, "default_catalog", lambda: catalog)  # the one of the command
+    monkeypatch.setattr(runner, "default_catalog", lambda: catalog)  # the one of the command
     return catalog
 
 
