@@ -468,8 +468,9 @@ def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
         group, slices = _join([parts[i] for i in indices])
         groups.append(group)
         for member, first, stop in slices:
-            start = starts[indices[member]]
-            order += range(start + first, start + stop)
+            # `first` and `stop` count from the part's first column.
+            start_of_part = starts[indices[member]]
+            order += range(start_of_part + first, start_of_part + stop)
     return groups, order
 
 

@@ -67,7 +67,7 @@ def describe(request: Request) -> list[Stage]:
     return stages
 
 
-def ignores(request: Request) -> dict[str, str]:
+def keys_without_effect(request: Request) -> dict[str, str]:
     """Return the keys without effect: a given factor replaces the scaling by bounds."""
     if request.config["image_scale"] is None:
         return {}
@@ -87,7 +87,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             " or a derived list for other sizes",
             match=match,
             describe=describe,
-            ignores=ignores,
+            ignores=keys_without_effect,
             config="rlcatalog_visionnet.config:VisionnetConfig",
             examples="rlcatalog_visionnet.examples:examples",
             reads=("image_layout", "scale_integers", *OUTPUT_KEYS),

@@ -205,6 +205,7 @@ def _custom_dist_at(
     at_path = custom_dists.get(info.path)
     if at_path is not None and at_path is not outer:
         return at_path
+    # A distribution that the config names without a path serves the whole space or its leaves.
     for_any_path = custom_dists.get(None)
     if for_any_path is None or for_any_path is outer:
         return None

@@ -134,7 +134,7 @@ def _groups(
     for part in candidates:
         if _needs_name_or_switch(part):
             continue
-        if part.in_process:
+        if part.in_process:  # by the running program
             registered.append(part)
         elif (
             part.is_indexed

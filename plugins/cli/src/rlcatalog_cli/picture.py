@@ -78,7 +78,9 @@ class _Box:
             self.beside += _wrap(f"{name}: {why}", _IN_OTHERS)
         height_of_title = 30
         self.height = height_of_title + _LINE * len(self.lines)
-        self.height_of_row = max(self.height, _SMALL_LINE * len(self.beside) + 6)
+        margin_of_others = 6
+        height_of_others = _SMALL_LINE * len(self.beside) + margin_of_others
+        self.height_of_row = max(self.height, height_of_others)
 
 
 def pipeline_svg(explanation: Mapping[str, Any]) -> str:

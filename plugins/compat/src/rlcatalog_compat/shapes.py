@@ -79,12 +79,14 @@ def add_time_dimension(
         padded_inputs = tensor_ops(library).tensor(padded_inputs)
     if max_seq_len is not None and not time_major:
         return ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
-    one_per_sequence = seq_lens
+    entry_per_sequence = seq_lens
     if max_seq_len is not None:
-        # The framework's function only counts the sequences, so their first rows do as well.
-        one_per_sequence = padded_inputs[::max_seq_len]
+        # Of the lengths, the framework's function reads only how many there are. Without lengths,
+        # the first row of each sequence serves.
+        first_rows = padded_inputs[::max_seq_len]
+        entry_per_sequence = first_rows
     add = frameworks()[_library_of(padded_inputs)].load("add_time_dimension")
-    return add(padded_inputs, one_per_sequence, time_major=time_major)
+    return add(padded_inputs, entry_per_sequence, time_major=time_major)
 
 
 def _add_time_axis_to_array(rows: Array, steps: int, time_major: bool) -> Array:

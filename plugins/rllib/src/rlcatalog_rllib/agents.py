@@ -194,6 +194,7 @@ class EncodeAgents(Encoding):
                 space_by_module[name] = self.encoders[name].space
             else:  # a module without catalog parts, whose observations do not change
                 space_by_module[name] = own_spaces.observation_space
+        # Ray's constructor asks for it, by `recompute_output_observation_space`.
         self._space = spaces.Dict(space_by_module)
         super().__init__(
             input_observation_space,

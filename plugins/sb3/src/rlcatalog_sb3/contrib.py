@@ -198,14 +198,16 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             lengths = torch.from_numpy(known_lengths)
         padding = Padding.of(lengths, encoded)
         if padding is not None:
-            # sb3-contrib pads with zeros, but a model must only see real observations.
+            # sb3-contrib pads with zeros, but a model must only see real observations, so
+            # `fill` repeats the last one of each sequence.
             real_rows = padding.take(encoded)
             encoded = padding.fill(real_rows)
         inputs = {
             "obs": encoded,
             "is_training": True,
+            # Nothing follows these sequences, so the model need not return its new state.
             "outputs_only": True,
-        }  # the new memory is not used
+        }
         memory = self._packer.unpack(states, starts[:, 0])
         model = self.actor_critic.model
         outputs, _ = model(inputs, memory, lengths.to(encoded.device))

@@ -21,7 +21,7 @@ def warn_of_info(info: Mapping[str, Any], masks: ActionMasks) -> None:
         masks: The reader of the policy's masks.
     """
     if masks.size and info_mask(info, masks.info_key) is not None:
-        _warn(f"info[{masks.info_key!r}]", "infos")
+        _warn(place_of_mask=f"info[{masks.info_key!r}]", what_is_not_read="infos")
 
 
 class UnreadMasks:
@@ -55,7 +55,7 @@ class UnreadMasks:
         if env is None or has_nothing_to_mask or ignores_masks:
             return
         if not self._calls_method and _has_mask_method(env):
-            _warn("action_masks()", "this method")
+            _warn(place_of_mask="action_masks()", what_is_not_read="this method")
         # One environment's info is enough.
         for info in env.reset_infos[:1]:
             warn_of_info(info, self._masks)
@@ -69,10 +69,10 @@ def _has_mask_method(env: VecEnv) -> bool:
         return False
 
 
-def _warn(place: str, what: str) -> None:
+def _warn(*, place_of_mask: str, what_is_not_read: str) -> None:
     warn_caller(
-        f"the environment gives an action mask, {place}, but Stable-Baselines3 does not read"
-        f" {what}, so the policy may choose forbidden actions. Move the mask into the observation:"
-        " wrap each environment with rlcatalog.wrap_env(env).",
+        f"the environment gives an action mask, {place_of_mask}, but Stable-Baselines3 does not"
+        f" read {what_is_not_read}, so the policy may choose forbidden actions. Move the mask into"
+        " the observation: wrap each environment with rlcatalog.wrap_env(env).",
         UnusedMaskWarning,
     )

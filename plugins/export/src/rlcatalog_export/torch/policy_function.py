@@ -43,7 +43,8 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
             own = copy.deepcopy(policy).to("cpu")
         model: Any = own.model
         self.model: Any = model.eval()
-        # PyTorch would restore a plain list after exporting the module.
+        # Tracing collects these lines for the error message. A plain list would not keep them,
+        # because PyTorch restores a module's lists after exporting it.
         self.suspects = SimpleNamespace(lines=[])
         with torch.inference_mode(False), torch.no_grad():
             PolicyFunction.__init__(self, own, OPS)
