@@ -73,7 +73,7 @@ nitpick_ignore_regex = [
         r"AbstractContextManager|Actions|AlgorithmConfig|AnyEnv|Array|ArrayLike|AutoresetMode|BaseAlgorithm"
         r"|Batch|Choice|Data|DistPlan|EnvMaker|EnvProperties|FlatConfig|Forms|HasOutputLayers|History|Lowered"
         r"|Masks?|ModelArgument|NotGiven|PartsCatalog|RLModule|Rewards|Rows|Shapes|SharedTable|Space|T"
-        r"|Tensor|TensorTree|TrunkObservation|Unclaimed|Values|VectorEnv|Verdict|bounds|info"
+        r"|Tensor|TensorTree|VisibleObservation|Unclaimed|Values|VectorEnv|Verdict|bounds|info"
         r"|kit\.OutputFunction",
     ),
     # Written as a generic of some type, in a docstring.

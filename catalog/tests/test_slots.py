@@ -516,7 +516,7 @@ def test_head_leaves_the_entries_it_does_not_claim(preprocessors, claims):
 
     unclaimed = unclaimed_by(make_head(claims), request)
 
-    assert unclaimed.claimed == ("mask",)
+    assert unclaimed.hidden_keys == ("mask",)
     assert unclaimed.preprocessor.info.keys == ("a", "b")
 
 
@@ -546,7 +546,7 @@ def test_trunk_is_chosen_for_unclaimed_entries(preprocessors):
 
     _, unclaimed = make_slots(trunk, head).choose_model(request, custom=None, pins=None)
 
-    assert unclaimed.claimed == ("mask",)
+    assert unclaimed.hidden_keys == ("mask",)
     # The head is asked about the whole observation, then the trunk about the rest.
     assert keys_of_requests == [("a", "b", "mask"), ("a", "b")]
 

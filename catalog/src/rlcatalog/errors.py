@@ -59,7 +59,9 @@ class OneHotWarning(CatalogWarning):
 
 
 class ObservationWarning(CatalogWarning):
-    """A value of the first observation is outside the bounds of its space."""
+    """A value of the first observation is outside the bounds of its space, or an entry is seen by
+    neither the policy nor its critic.
+    """
 
 
 class UnusedMaskWarning(CatalogWarning):

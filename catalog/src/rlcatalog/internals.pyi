@@ -9,6 +9,7 @@ from .choice.environments import (
     look_here as look_here,
 )
 from .choice.explanation import Section as Section, outline as outline
+from .choice.resolution import CRITIC_PREFIX as CRITIC_PREFIX
 from .choice.sheet import Sheet as Sheet
 from .config.key_table import Key as Key
 from .frameworks.ops import NUMBER_KINDS as NUMBER_KINDS, NUMPY_OPS as NUMPY_OPS
@@ -17,6 +18,7 @@ from .models.model import name_method as name_method
 from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import is_unchanged as is_unchanged, stack as stack
 from .observations.filter import make_filter as make_filter
+from .observations.visible_observation import VisibleObservation as VisibleObservation
 from .observations.watch import check_bounds as check_bounds
 from .plugins.declarations import PLAIN_KEYS as PLAIN_KEYS
 from .plugins.discovery import (

@@ -9,6 +9,7 @@ from rlcatalog.choice import Resolution
 from rlcatalog.errors import (
     ActionRangeWarning,
     ImageLayoutWarning,
+    ObservationWarning,
     OneHotWarning,
     UnreadKeysWarning,
     UnusedMaskWarning,
@@ -40,12 +41,16 @@ def warn_of_problems(
     for action_range in resolution.action_ranges:
         for problem in action_range.problems:
             warn_caller(problem, ActionRangeWarning)
-    if resolution.unread:
-        readers = {key: _readers(key, parts, keys_of) for key in resolution.unread}
-        _warn_of_unread_keys(resolution, readers)
-    for path, layout in resolution.image_layouts.items():
+    _warn_of_unread_keys(resolution, "model config", parts, keys_of)
+    layouts = resolution.image_layouts
+    if resolution.critic is not None:
+        _warn_of_unread_keys(resolution.critic, "critic", parts, keys_of)
+        layouts = resolution.critic.image_layouts | layouts
+    for path, layout in layouts.items():
         if not layout.is_certain:
             _warn_of_layout(path, layout)
+    for path in resolution.unseen:
+        _warn_of_unseen_entry(path)
     for leaf in resolution.preprocessor.leaves():
         num_inputs = leaf.stop - leaf.start
         if leaf.kind in ONE_HOT_KINDS and num_inputs > MOST_ONE_HOTS:
@@ -60,17 +65,33 @@ def _readers(key: str, parts: Iterable[Part], keys_of: Callable[[Part], list[str
     return list(dict.fromkeys(names))
 
 
-def _warn_of_unread_keys(resolution: Resolution, readers: dict[str, list[str]]) -> None:
+def _warn_of_unread_keys(
+    resolution: Resolution,
+    config_name: str,
+    parts: Sequence[Part],
+    keys_of: Callable[[Part], list[str]],
+) -> None:
+    """Warn of the keys of a config that no chosen part reads.
+
+    Args:
+        resolution: The choices for a model, or for its critic.
+        config_name: What messages call its config.
+        parts: The parts of the catalog.
+        keys_of: Returns the config keys that a part reads.
+    """
+    if not resolution.unread:
+        return
     notes = []
     for key, condition in resolution.unread.items():
+        readers = _readers(key, parts, keys_of)
         if condition:
             notes.append(f"{key} (read with {condition})")
-        elif readers[key]:
-            notes.append(f"{key} (read by {' and '.join(readers[key])})")
+        elif readers:
+            notes.append(f"{key} (read by {' and '.join(readers)})")
         else:
             notes.append(key)
     warn_caller(
-        f"model config: no chosen part reads {', '.join(notes)}. Remove keys without effect,"
+        f"{config_name}: no chosen part reads {', '.join(notes)}. Remove keys without effect,"
         " or choose a part that reads them; explain() lists the parts and their keys.",
         UnreadKeysWarning,
     )
@@ -88,6 +109,14 @@ def _warn_of_layout(path: str, layout: ImageLayout) -> None:
         f" {layout}. If this is right, set image_layout={key!r}; if they are {other}, set"
         f" image_layout={other_key!r}.",
         ImageLayoutWarning,
+    )
+
+
+def _warn_of_unseen_entry(path: str) -> None:
+    warn_caller(
+        f"obs_groups: {path} is in neither group, so neither the policy nor its critic sees it."
+        " Name it in a group, or remove it from the observation.",
+        ObservationWarning,
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.choice import MODEL_SLOTS
+from rlcatalog.choice import MODEL_SLOTS, Resolution
+from rlcatalog.choice.critic import is_complete, policy_side
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import shown
 from rlcatalog.frameworks import require_framework
-from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.plugins import Part
 from rlcatalog.spaces.info import Space
 
@@ -28,10 +29,12 @@ def build_model(
     name: str = "default_model",
     interface: type | None = None,
     kwargs: Mapping[str, Any] | None = None,
-    unclaimed: TrunkObservation | None = None,
+    unclaimed: VisibleObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
     """Build a model from the parts for its slots; see also `rlcatalog.models.assemble`.
+
+    It never builds a critic of its own; `build_chosen_model` does.
 
     Args:
         choices: The part for each slot, or None.
@@ -70,6 +73,8 @@ def build_model(
 
     def config_for_a_part() -> FlatConfig:
         values = config.fresh()
+        if values["critic"] is not None:
+            values["critic"] = {}  # it may contain a module, which is not this model's
         if trunk is not None and trunk.is_plain:
             # A plain module may be an instance. A model keeps its config as an attribute, and the
             # framework would find the instance there and count its weights a second time.
@@ -87,6 +92,83 @@ def build_model(
         unclaimed,
         action_dist,
     )
+
+
+def build_chosen_model(
+    resolution: Resolution,
+    encoded_space: Space,
+    action_space: Space | None,
+    action_dist: Callable[..., Any] | None,
+) -> ModelV2:
+    """Build the model that a lookup chose, with its critic if it has one of its own.
+
+    Args:
+        resolution: The lookup's choices.
+        encoded_space: The space of encoded and filtered observations.
+        action_space: The environment's action space.
+        action_dist: A callable that creates the action distribution, for the head.
+
+    Raises:
+        PartError: A target cannot be imported, or is not a model class of this framework.
+    """
+    # Lookups do not need them.
+    from rlcatalog.models.assembly import join_sides
+    from rlcatalog.models.construction import StandardArguments
+
+    critic_resolution = resolution.critic
+    config = resolution.config
+    if critic_resolution is not None:
+        config = policy_side(config)
+    policy = _build_side(
+        resolution, config, encoded_space, action_space, resolution.num_outputs, action_dist
+    )
+    if critic_resolution is None:
+        return policy
+    critic_is_complete = is_complete(critic_resolution.slots_of_model)
+    critic = _build_side(
+        critic_resolution,
+        critic_resolution.config,
+        encoded_space,
+        action_space,
+        num_outputs=1 if critic_is_complete else None,
+        action_dist=None,
+    )
+    standard = StandardArguments(
+        encoded_space, action_space, resolution.num_outputs, config.fresh(), "default_model"
+    )
+    return join_sides(policy, critic, standard, critic_is_complete=critic_is_complete)
+
+
+def _build_side(
+    resolution: Resolution,
+    config: FlatConfig,
+    encoded_space: Space,
+    action_space: Space | None,
+    num_outputs: int | None,
+    action_dist: Callable[..., Any] | None,
+) -> ModelV2:
+    """Build the policy's model or its critic.
+
+    Args:
+        resolution: The choices for this side.
+        config: Its config.
+        encoded_space: The space of whole encoded observations.
+        action_space: See `build_chosen_model`.
+        num_outputs: Width of the output, or None for a trunk.
+        action_dist: See `build_chosen_model`.
+    """
+    model = build_model(
+        resolution.parts_by_slot(*MODEL_SLOTS),
+        resolution.space_for_model(encoded_space),
+        action_space,
+        num_outputs,
+        config,
+        resolution.framework,
+        unclaimed=resolution.unclaimed,
+        action_dist=action_dist,
+    )
+    model._rlcatalog_bookkeeping.visible = resolution.visible
+    return model
 
 
 def _load_model_class(part: Part, framework: str) -> Any:

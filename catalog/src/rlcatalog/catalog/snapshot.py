@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rlcatalog.actions import mask_key
@@ -12,23 +13,32 @@ from rlcatalog.catalog.lookup_cache import Config, LookupCache
 from rlcatalog.catalog.lookup_warnings import warn_of_problems
 from rlcatalog.catalog.model_building import build_model
 from rlcatalog.choice import PartAddresses, Resolution, model_stages
+from rlcatalog.choice.critic import (
+    check_critic_keys,
+    check_instances,
+    is_complete,
+    parse_critic,
+    shared_keys,
+)
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
+from rlcatalog.choice.obs_groups import hidden_entries, unseen_paths
+from rlcatalog.choice.resolution import critic_stages, request_of_model
 from rlcatalog.choice.slots import Slots
 from rlcatalog.config import keys_of
 from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
 from rlcatalog.config.schema import Schema
 from rlcatalog.config.values import plain_values
-from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.errors import NotServedError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.observations.creation import create_preprocessor
+from rlcatalog.observations.visible_observation import Steps, VisibleObservation
 from rlcatalog.plugins import Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
-    from rlcatalog.observations.trunk_observation import TrunkObservation
     from rlcatalog.plugins.request import PartsCatalog
 
 T = TypeVar("T")
@@ -186,9 +196,18 @@ class CatalogSnapshot:
         # The config, the framework and the two spaces.
         config = self.schema.parse(query.config, query.defaults)
         config.catalog = self.catalog
+        check_critic_keys(config)
         custom_model = self.slots.named("model", config["custom_model"])
         custom_dists = named_dists(self.slots, config["custom_action_dist"])
-        framework = framework_for(query.framework, custom_model, *custom_dists.values())
+        critic_config = None
+        custom_critic = None
+        if config["critic"] is not None:
+            critic_config = parse_critic(self.schema, config, query.defaults, self._shared_keys)
+            custom_critic = self.slots.named("model", critic_config["custom_model"])
+            check_instances(custom_model, custom_critic)
+        framework = framework_for(
+            query.framework, custom_model, custom_critic, *custom_dists.values()
+        )
         obs_info = SpaceInfo.read(query.obs_space)
         action_info = SpaceInfo.read(query.action_space, "action")
         mask_place = find_mask(obs_info, action_info, config, custom_model)
@@ -212,8 +231,9 @@ class CatalogSnapshot:
         )
         if not preprocessor.size:
             raise _no_values(request.obs)
+        models_preprocessor = _seen_by_models(preprocessor)
         request = request.replace(
-            encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor)
+            encoded_shape=preprocessor.shape, preprocessor=models_preprocessor
         )
 
         # The action distribution, which determines the number of model outputs.
@@ -224,11 +244,18 @@ class CatalogSnapshot:
 
         # Trunk, memory and head. A config with contradictory shapes fails here, before a framework
         # is imported.
-        model_choices = self.slots.choose_model(request, custom_model, query.pins)
+        hidden = hidden_entries(config["obs_groups"] or {}, obs_info, mask_place.key_path)
+        visible = None
+        if hidden.get("policy"):
+            visible = VisibleObservation(
+                models_preprocessor, hidden["policy"], "obs_groups['policy']"
+            )
+        model_request = request_of_model(request, config, visible, critic_config is not None)
+        model_choices = self.slots.choose_model(model_request, custom_model, query.pins)
         stages = model_stages(
-            model_choices.parts.values(), request, dists.size, model_choices.unclaimed
+            model_choices.parts.values(), model_request, dists.size, model_choices.unclaimed
         )
-        return Resolution(
+        resolution = Resolution(
             request=request,
             config=config,
             framework=framework,
@@ -244,9 +271,73 @@ class CatalogSnapshot:
             pins=query.pins,
             mask_key=mask_place.key,
             unclaimed=model_choices.unclaimed,
+            visible=visible,
             env_wrappers=tuple(self.slots.env_wrappers(config)),
             mask_key_path=mask_place.key_path,
             unused_masks=mask_place.unused,
+            unseen=tuple(unseen_paths(hidden)),
+        )
+        if critic_config is None:
+            return resolution
+        critic = self._choose_critic(resolution, critic_config, custom_critic, hidden.get("critic"))
+        return replace(resolution, critic=critic, stages=(*stages, *critic.stages))
+
+    @cached_property
+    def _shared_keys(self) -> frozenset[str]:
+        """The config keys that a critic has from the policy's config."""
+        return shared_keys(self.registry)
+
+    def _choose_critic(
+        self,
+        resolution: Resolution,
+        config: FlatConfig,
+        custom: Part | None,
+        hidden: Sequence[Steps] | None,
+    ) -> Resolution:
+        """Choose a trunk and a memory for a critic of its own.
+
+        Args:
+            resolution: The choices for the policy.
+            config: The critic's config.
+            custom: The part that the critic's `custom_model` names.
+            hidden: The keys that lead to each entry that `obs_groups` hides from the critic; None
+                if it has no group.
+
+        Returns:
+            The policy's resolution with the choices for the critic in place of those for the
+            policy's model.
+        """
+        preprocessor = resolution.request.preprocessor
+        assert preprocessor is not None
+        who = "obs_groups['critic']"
+        sees_single_entry = False
+        if hidden is None:
+            # Without a group, the critic sees what the policy's head leaves to its trunk.
+            who = "critic"
+            hidden = resolution.claimed_entries
+            sees_single_entry = resolution.unclaimed is not None
+        if resolution.shows_mask and resolution.mask_key_path not in hidden:
+            hidden = [*hidden, resolution.mask_key_path]  # it belongs to the policy
+        visible = None
+        if hidden or sees_single_entry:
+            visible = VisibleObservation(preprocessor, hidden, who)
+        request = resolution.request.replace(config=config.read_only())
+        critic_request = request_of_model(request, config, visible, has_critic=False)
+        pins = None if resolution.pins is None else resolution.pins.of_critic()
+        choices = self.slots.choose_critic(critic_request, custom, pins)
+        stages = critic_stages(
+            choices.parts.values(), critic_request, is_complete(choices.parts)
+        )
+        return replace(
+            resolution,
+            request=request,
+            config=config,
+            choices={**resolution.choices, **choices.choices},
+            stages=tuple(stages),
+            pins=pins,
+            unclaimed=None,
+            visible=visible,
+            env_wrappers=(),
         )
 
     # --- single parts -----------------------------------------------------------------------------
@@ -379,6 +470,12 @@ class CatalogSnapshot:
         """Choose the parts of a model for `model_v2`."""
         parsed = self.schema.parse(config)
         parsed.catalog = self.catalog
+        if parsed["critic"] is not None or parsed["obs_groups"]:
+            raise NotServedError(
+                "get_model_v2 builds one model, for all values of an encoded observation, so it"
+                " takes neither critic nor obs_groups. Remove them, or build a policy with"
+                " rlcatalog.build(obs_space, action_space, config); its `model` has both sides."
+            )
         # The default model is chosen like a custom model, but it is built from `parsed`, so that it
         # does not get the `custom_model_config`.
         values = FlatConfig(parsed)
@@ -425,7 +522,7 @@ class _ModelPlan(NamedTuple):
     obs_space: Space
     config: FlatConfig
     framework: str
-    unclaimed: TrunkObservation | None
+    unclaimed: VisibleObservation | None
     action_dist: Any
 
 

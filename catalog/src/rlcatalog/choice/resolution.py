@@ -12,11 +12,13 @@ from typing import Any
 
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.action_ranges import ActionRange, action_ranges
+from rlcatalog.choice.critic import policy_side
 from rlcatalog.choice.dist_plan import DistPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import (
+    IDLE_WITH_CRITIC,
     IDLE_WITH_MEMORY,
     READ_BESIDE,
     READ_BY_KERNEL,
@@ -27,10 +29,13 @@ from rlcatalog.observations import Filter, Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings
 from rlcatalog.observations.structure import model_views
-from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.visible_observation import Steps, VisibleObservation
 from rlcatalog.plugins import Part, Request, Stage
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import ImageLayout, SpaceInfo, read_layout
+
+#: What the slots of a critic begin with in `PartAddresses.by_slot`.
+CRITIC_PREFIX = "critic."
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class PartAddresses:
 
     Attributes:
         by_slot: Slot → address, for the filter and the model. An empty slot is omitted and stays
-            empty.
+            empty. The slots of a critic are `"critic.trunk"` and `"critic.memory"`.
         preprocessors: Path → address, for the codecs of an observation space and its subspaces.
         action_dists: Place → address, for the distributions of an action space and its subspaces.
         versions: Distribution → its version at the time of the choice.
@@ -54,6 +59,9 @@ class PartAddresses:
     def of(cls, resolution: Resolution) -> PartAddresses:
         """Return the addresses of all parts that a lookup chose."""
         parts = resolution.parts_by_slot("filter", *MODEL_SLOTS)
+        if resolution.critic is not None:
+            for slot, part in resolution.critic.parts_by_slot(*MODEL_SLOTS).items():
+                parts[CRITIC_PREFIX + slot] = part
         preprocessors = dict(resolution.preprocessor.parts())
         action_dists = {node.place: node.part for node in resolution.dists.walk()}
         versions = {}
@@ -86,6 +94,14 @@ class PartAddresses:
         by_slot = addresses.pop("parts", {})
         return cls(by_slot, **addresses)
 
+    def of_critic(self) -> PartAddresses:
+        """Return the addresses of the critic's parts, by the slots that they fill in the critic."""
+        parts = {}
+        for slot, address in self.by_slot.items():
+            if slot.startswith(CRITIC_PREFIX):
+                parts[slot.removeprefix(CRITIC_PREFIX)] = address
+        return replace(self, by_slot=parts)
+
     def check(self, registry: Registry) -> None:
         """Check that each part is available.
 
@@ -94,7 +110,8 @@ class PartAddresses:
             UnknownNameError: The package has no such part.
         """
         for slot, address in self.by_slot.items():
-            kind = "model" if slot in MODEL_SLOTS else slot
+            is_of_model = slot.removeprefix(CRITIC_PREFIX) in MODEL_SLOTS
+            kind = "model" if is_of_model else slot
             registry.get(kind, address)
         for address in self.preprocessors.values():
             registry.get("preprocessor", address)
@@ -111,18 +128,23 @@ class Resolution:
     """All choices of one lookup.
 
     Attributes:
-        request: The complete request.
+        request: The complete request, about the whole observation.
         config: The parsed model config.
         framework: `"torch"` or `"tf"`.
         choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and
             `action_dist`.
         preprocessor: A preprocessor for the observation space, which defines the shapes.
         dists: The distributions for the action space and its subspaces.
-        stages: The stages of the model.
+        stages: The stages of the model, followed by the critic's.
         pins: The earlier choices that the lookup repeated, or None for a new choice.
         mask_key: Key, or path of keys, of the action mask in Dict observations, or None.
-        unclaimed: The part of the observation that the head leaves to the trunk and memory; None if
-            it leaves the whole observation.
+        unclaimed: The part of what the model sees that the head leaves to the trunk and memory;
+            None if it leaves everything.
+        visible: The part of the observation that the model sees, if `obs_groups` hides the rest;
+            None if it sees the whole observation.
+        unseen: The paths of the entries that `obs_groups` shows to neither side.
+        critic: The choices for a critic of its own, or None: the same lookup, with the critic's
+            config, trunk, memory, stages and visible part.
         env_wrappers: The candidate wrappers for the environment, which read config keys.
         mask_key_path: The keys that lead to the action mask.
         unused_masks: Paths of entries that are named like an action mask, if the lookup uses none.
@@ -137,15 +159,56 @@ class Resolution:
     stages: tuple[Stage, ...]
     pins: PartAddresses | None = None
     mask_key: str | None = None
-    unclaimed: TrunkObservation | None = None
+    unclaimed: VisibleObservation | None = None
+    visible: VisibleObservation | None = None
+    critic: Resolution | None = None
     env_wrappers: Sequence[Part] = ()
     mask_key_path: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def shows_mask(self) -> bool:
         """Whether the model sees the action mask."""
         return self.mask_key is not None and mask_entry(self.request.obs, self.mask_key) is not None
+
+    @cached_property
+    def model_request(self) -> Request:
+        """The request as the model sees it: about the visible part of the observation."""
+        return request_of_model(self.request, self.config, self.visible, self.critic is not None)
+
+    @property
+    def slots_of_model(self) -> dict[str, Part | None]:
+        """Slot → the chosen part, or None, for the slots of the model."""
+        return {slot: self.choices[slot].part for slot in MODEL_SLOTS}
+
+    @property
+    def claimed_entries(self) -> list[Steps]:
+        """The keys that lead to each entry that the head reads itself."""
+        if self.unclaimed is None:
+            return []
+        first_steps: Steps = ()
+        if self.visible is not None:
+            first_steps = self.visible.steps
+        return [(*first_steps, *steps) for steps in self.unclaimed.hidden]
+
+    @property
+    def model_preprocessor(self) -> Preprocessor:
+        """The preprocessor of the visible part of the observation."""
+        if self.visible is None:
+            return self.preprocessor
+        return self.visible.preprocessor
+
+    @property
+    def model_space(self) -> Any:
+        """The space of the encoded visible part, with which models are built."""
+        return self.space_for_model(self.encoded_space)
+
+    def space_for_model(self, encoded_space: Any) -> Any:
+        """Return the part of a space of encoded observations that the model sees."""
+        if self.visible is None:
+            return encoded_space
+        return self.visible.space(encoded_space)
 
     @property
     def num_outputs(self) -> int:
@@ -209,7 +272,7 @@ class Resolution:
         read_by_kernel = self._keys_read_by_kernel()
         # A key without a condition belongs to no part, until one is found below.
         unread = {key: "" for key in keys if key not in read_by_kernel}
-        for part in (*self.parts(), *self.parts_beside_slots):
+        for part in (*self._parts_of_side(), *self.parts_beside_slots):
             if part.undeclared:  # it may read every key
                 return {}
             ignored = self._ignored_by(part)
@@ -238,7 +301,7 @@ class Resolution:
         return keys
 
     def _keys_read_by_kernel(self) -> frozenset[str]:
-        if self.choices["memory"].part is not None:
+        if self._has_memory():
             return READ_BY_KERNEL | READ_WITH_MEMORY
         if not self.part("trunk").is_indexed:
             return READ_BY_KERNEL | {"max_seq_len"}  # such a trunk may have a state itself
@@ -254,7 +317,15 @@ class Resolution:
                 needs[key] = " or ".join(others)
         if self.choices["memory"].part is not None:
             needs |= IDLE_WITH_MEMORY
+        if self.critic is not None:
+            needs |= IDLE_WITH_CRITIC
         return needs
+
+    def _has_memory(self) -> bool:
+        """Return whether the policy or its critic has a memory."""
+        if self.choices["memory"].part is not None:
+            return True
+        return self.critic is not None and self.critic._has_memory()
 
     @cached_property
     def action_ranges(self) -> tuple[ActionRange, ...]:
@@ -262,7 +333,13 @@ class Resolution:
         return tuple(action_ranges(self.dists, self.config.read_only()))
 
     def parts(self) -> Iterator[Part]:
-        """Yield all chosen parts, including the ones for subspaces."""
+        """Yield all chosen parts, including the ones for subspaces and the critic's."""
+        yield from self._parts_of_side()
+        if self.critic is not None:
+            yield from self.critic.parts_by_slot(*MODEL_SLOTS).values()
+
+    def _parts_of_side(self) -> Iterator[Part]:
+        """Yield the chosen parts, including the ones for subspaces, without the critic's."""
         yield from self.parts_by_slot().values()
         yield from (part for _, part in self.preprocessor.parts())
         yield from (node.part for node in self.dists.walk())
@@ -274,9 +351,18 @@ class Resolution:
         keys: dict[str, Any] = {}
         for slot, part in self.parts_by_slot(*MODEL_SLOTS).items():
             if part.declaration.has("pinned_keys"):
-                request = request_for_slot(slot, self.request, self.unclaimed)
+                request = request_for_slot(slot, self.model_request, self.unclaimed)
                 keys |= part.ask("pinned_keys", request, returns=_config_keys)
         return keys
+
+    def config_to_repeat(self) -> dict[str, Any]:
+        """Return the config with which a lookup with these pins repeats the choices: the keys that
+        differ from their defaults, and the keys in which the parts name the models that they chose.
+        """
+        config = self.config.given | self.pinned_keys()
+        if self.critic is not None:
+            config["critic"] = self.critic.config_to_repeat()
+        return config
 
     @cached_property
     def inner_nets(self) -> list[Part]:
@@ -311,7 +397,13 @@ class Resolution:
         """Return the entries of a model's input, each with its name, shape (without the batch axis)
         and dtype.
         """
-        return model_views(self.preprocessor, self.encoded_space.dtype)
+        return model_views(self.model_preprocessor, self.encoded_space.dtype)
+
+    def sees(self, leaf: Leaf) -> bool:
+        """Return whether the model sees a leaf of the observation."""
+        if self.visible is None:
+            return True
+        return any(start <= leaf.start < stop for start, stop in self.visible.columns)
 
     def leaf_scalings(self, leaves: Sequence[Leaf]) -> list[str]:
         """Return what the net does to the integers in each leaf; empty texts if it reads the
@@ -345,18 +437,18 @@ class Resolution:
     @cached_property
     def image_layouts(self) -> dict[str, ImageLayout]:
         """Path → layout of each image that a net reads by its layout."""
-        readers = (*self.parts(), *self.parts_beside_slots)
+        readers = (*self._parts_of_side(), *self.parts_beside_slots)
         if not any(self._reads(part, "image_layout") for part in readers):
             return {}
         key = self.config["image_layout"]
-        request = request_for_slot("trunk", self.request, self.unclaimed)
+        request = request_for_slot("trunk", self.model_request, self.unclaimed)
         return {info.path: read_layout(info.shape or (), key) for info in request.images}
 
     def _ignored_by(self, part: Part) -> Mapping[str, str]:
         """Return the keys that have no effect on a part here → what they need."""
         if part.declaration.ignores is None:
             return {}
-        return part.ask("ignores", self.request, returns=_config_keys)
+        return part.ask("ignores", self.model_request, returns=_config_keys)
 
 
 def _is_set(value: Any) -> bool:
@@ -369,11 +461,46 @@ def _is_set(value: Any) -> bool:
     return value is not None
 
 
+def request_of_model(
+    request: Request, config: FlatConfig, visible: VisibleObservation | None, has_critic: bool
+) -> Request:
+    """Return a request as the parts of a model see it.
+
+    Args:
+        request: The request about the whole observation.
+        config: The config of this side of the model.
+        visible: The part of the observation that it sees, or None.
+        has_critic: Whether a critic estimates the values, so that the model does not.
+    """
+    if has_critic:
+        request = request.replace(config=policy_side(config).read_only())
+    if visible is not None:
+        request = visible.request(request)
+    return request
+
+
+def critic_stages(parts: Iterable[Part | None], request: Request, is_complete: bool) -> list[Stage]:
+    """Return the stages of a critic, with its value.
+
+    Args:
+        parts: The parts of the critic's slots.
+        request: The request as the critic sees it.
+        is_complete: Whether the critic is a complete model, which computes the value itself.
+    """
+    stages = model_stages(parts, request, num_outputs=1 if is_complete else None)
+    width = _width_after(stages)
+    if not is_complete:
+        # A width that is known only after building is a lower bound here.
+        weights = (width or 0) + 1
+        stages.append(Stage("value", (), weights, whole=width is not None))
+    return [replace(stage, name=f"critic, {stage.name}") for stage in stages]
+
+
 def model_stages(
     parts: Iterable[Part | None],
     request: Request,
     num_outputs: int | None,
-    unclaimed: TrunkObservation | None = None,
+    unclaimed: VisibleObservation | None = None,
 ) -> list[Stage]:
     """Return the stages of a model, from the inside out; raise an error for a config that cannot be
     built.
@@ -438,7 +565,7 @@ def _is_copied_for_value(part: Part, request: Request) -> bool:
     return part.slot == "trunk"
 
 
-def request_for_slot(slot: str, request: Request, unclaimed: TrunkObservation | None) -> Request:
+def request_for_slot(slot: str, request: Request, unclaimed: VisibleObservation | None) -> Request:
     """Return the request as one of the model's slots sees it: the head sees the whole observation,
     the others what the head leaves to them.
     """

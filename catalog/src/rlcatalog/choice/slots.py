@@ -11,8 +11,8 @@ from rlcatalog import public_index
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import in_process
 from rlcatalog.choice.selection import Choice, Verdict, choose
-from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
-from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.errors import ConfigError, NoMatchError, UnsupportedSpaceError
+from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.plugins import Match, Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
@@ -52,7 +52,7 @@ class ModelChoices(NamedTuple):
     """
 
     choices: Mapping[str, Choice]
-    unclaimed: TrunkObservation | None
+    unclaimed: VisibleObservation | None
 
     @property
     def parts(self) -> dict[str, Part | None]:
@@ -222,14 +222,43 @@ class Slots:
         inner_request = request
         if unclaimed is not None:
             inner_request = unclaimed.request(request)
-        trunk = self._model_part("trunk", inner_request, custom, pins)
-        memory = self._model_part("memory", inner_request, custom, pins)
+        choices = self._trunk_and_memory(inner_request, custom, pins)
+        return ModelChoices({**choices, "head": head}, unclaimed)
+
+    def choose_critic(
+        self, request: Request, custom: Part | None, pins: PartAddresses | None = None
+    ) -> ModelChoices:
+        """Choose the parts of a critic of its own: a trunk, and perhaps a memory.
+
+        Args:
+            request: The request, with the critic's config.
+            custom: The part that the critic's `custom_model` names.
+            pins: Addresses of the critic's parts of an earlier lookup, which this lookup repeats.
+
+        Raises:
+            ConfigError: `custom_model` names a head.
+        """
+        if custom is not None and custom.slot == "head":
+            raise ConfigError(
+                f"critic: custom_model={custom.name!r} is a head, which computes outputs for"
+                " actions. A critic has a trunk and a memory: name one of these."
+            )
+        choices = self._trunk_and_memory(request, custom, pins)
+        no_head = Choice(part=None, why="a critic has no head")
+        return ModelChoices({**choices, "head": no_head}, unclaimed=None)
+
+    def _trunk_and_memory(
+        self, request: Request, custom: Part | None, pins: PartAddresses | None
+    ) -> dict[str, Choice]:
+        """Choose a trunk and a memory; see `choose_model`."""
+        trunk = self._model_part("trunk", request, custom, pins)
+        memory = self._model_part("memory", request, custom, pins)
         if trunk.part is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
-            space = inner_request.obs.describe()
+            space = request.obs.describe()
             raise NoMatchError(f"No installed model fits {space} ({trunk.reasons()}).")
-        return ModelChoices({"trunk": trunk, "memory": memory, "head": head}, unclaimed)
+        return {"trunk": trunk, "memory": memory}
 
     def _model_part(
         self, slot: str, request: Request, custom: Part | None, pins: PartAddresses | None
@@ -308,7 +337,7 @@ def _can_fit_child(codec: Part, child: SpaceInfo) -> bool:
     return spec.match is not None or bool(spec.switch)
 
 
-def unclaimed_by(head: Part | None, request: Request) -> TrunkObservation | None:
+def unclaimed_by(head: Part | None, request: Request) -> VisibleObservation | None:
     """Return the part of an observation that a head leaves to the trunk, or None if it leaves the
     whole observation.
     """
@@ -325,7 +354,8 @@ def unclaimed_by(head: Part | None, request: Request) -> TrunkObservation | None
             " their preprocessor: pass"
             " ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
-    return TrunkObservation(request.preprocessor, claimed, head.name)
+    hidden = [(key,) for key in claimed]
+    return VisibleObservation(request.preprocessor, hidden, head.name)
 
 
 def _has_one_entry_beside_mask(request: Request) -> bool:

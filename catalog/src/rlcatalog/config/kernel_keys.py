@@ -97,6 +97,20 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
             " memory"
         ),
     ] = "own"
+    critic: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="model config of a critic with its own trunk and memory, which estimates"
+            " the values; None: the value belongs to the policy's model"
+        ),
+    ] = None
+    obs_groups: Annotated[
+        dict[str, list[str]] | None,
+        Meta(
+            description="with a critic: every entry of a Dict observation that each side sees, as"
+            " {'policy': [...], 'critic': [...]}; a side without a list sees everything"
+        ),
+    ] = None
     free_log_std: Annotated[
         bool,
         Meta(
@@ -147,12 +161,25 @@ RULES = ("action_bounds", "image_layout", "scale_integers")
 READ_BY_KERNEL = frozenset({
     "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter",
     "action_mask_key", "check_observations", "action_bounds", "_disable_action_flattening",
-    "custom_model_config",
+    "custom_model_config", "critic", "obs_groups",
 })  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
 #: Keys of a trunk that have no effect with a memory → what they need.
 IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
+#: Keys that have no effect beside a critic → what they need.
+IDLE_WITH_CRITIC = {"vf_memory": "no critic"}
+#: Keys about the observation, the action, or both sides of a model. A critic has the policy's
+#: values.
+SHARED_BY_SIDES = frozenset({
+    "_disable_action_flattening", "_disable_preprocessor_api", "action_bounds", "action_mask_key",
+    "check_observations", "custom_action_dist", "custom_preprocessor", "image_layout",
+    "max_seq_len", "observation_filter", "scale_integers",
+})  # fmt: skip
+#: Keys about the last layers of a policy, or about its value, which a critic does not have.
+NOT_IN_CRITIC = frozenset({
+    "critic", "free_log_std", "no_final_linear", "obs_groups", "vf_memory", "vf_share_layers",
+})  # fmt: skip
 #: Keys that have no effect unless one of certain other keys is set → those other keys.
 READ_BESIDE = {
     "custom_model_config": ("custom_model", "custom_preprocessor"),

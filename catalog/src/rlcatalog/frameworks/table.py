@@ -25,8 +25,8 @@ from rlcatalog.shared_declarations import SharedDeclaration, SharedTable
 
 #: The targets of a framework's own declaration; declarations that extend it have others.
 _TARGETS = frozenset({
-    "backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "distribution",
-    "policy_module", "kit", "before",
+    "backend", "ops", "learner", "host", "separate_value", "separate_critic", "add_time_dimension",
+    "distribution", "policy_module", "kit", "before",
 })  # fmt: skip
 _REQUIRED_TARGETS = frozenset({"backend", "ops"})
 
@@ -45,6 +45,7 @@ class FrameworkSpec(SharedDeclaration):
     - `"host"`: the base class that a `model_interface` is mixed into
       (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
+    - `"separate_critic"`: its `rlcatalog.models.SeparateCritic`;
     - `"add_time_dimension"`: a function that adds the time axis to padded rows;
     - `"distribution"`: a function that returns an action-distribution class for a class of the
       framework's distributions, or for a factory of them and its number of inputs. It returns

@@ -32,4 +32,5 @@ from .plain import (
     copies_instances as copies_instances,
     copying_instances as copying_instances,
 )
+from .separate_critic import SeparateCritic as SeparateCritic
 from .wrappers import ModelWrapper as ModelWrapper, SeparateValue as SeparateValue

@@ -14,9 +14,10 @@ from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarni
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.construction import ModelPart, StandardArguments, check_class
 from rlcatalog.models.model import ModelV2, name_method, part_of
+from rlcatalog.models.separate_critic import SeparateCritic
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.models.wrappers import SeparateValue
-from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces.info import Space
 
@@ -29,7 +30,7 @@ def assemble(
     fresh_config: Callable[[], dict[str, Any]],
     name: str,
     interface: type | None = None,
-    unclaimed: TrunkObservation | None = None,
+    unclaimed: VisibleObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
     """Build a chain of models, each with the previous one as its `trunk`.
@@ -82,6 +83,41 @@ def assemble(
     return model
 
 
+def join_sides(
+    policy: ModelV2,
+    critic: ModelV2,
+    standard: StandardArguments,
+    *,
+    critic_is_complete: bool,
+) -> SeparateCritic:
+    """Join a policy's model and its critic into one model.
+
+    Args:
+        policy: The policy's model, complete with its head and last layers.
+        critic: The critic's model.
+        standard: The arguments of the new model's constructor.
+        critic_is_complete: Whether the critic estimates the values itself. Otherwise it is a trunk
+            or a memory, and gets a value layer.
+
+    Raises:
+        ModelContractError: The critic did not set its width.
+        NotServedError: The framework has no class for both sides; or a side requests past
+            observations, of which it does not see everything.
+    """
+    cls = _class_of_framework(
+        "separate_critic", policy, "which a policy with a critic needs. Remove critic"
+    )
+    if not critic_is_complete:
+        _check_trunk(critic, cls)
+    for side, model in (("policy", policy), ("critic", critic)):
+        visible = model._rlcatalog_bookkeeping.visible
+        if visible is not None:
+            _check_no_past_observations(model, visible, f"obs_groups[{side!r}]")
+    additions = {"policy": policy, "critic": critic, "critic_is_complete": critic_is_complete}
+    pair = ModelPart(cls).construct(standard, additions)
+    return cast("SeparateCritic", pair)
+
+
 @dataclass(frozen=True)
 class _Assembly:
     """Builder of a chain of models; see `assemble` for the attributes.
@@ -96,7 +132,7 @@ class _Assembly:
     action_space: Space | None
     fresh_config: Callable[[], dict[str, Any]]
     name: str
-    trunk_observation: TrunkObservation | None
+    trunk_observation: VisibleObservation | None
     action_dist: Callable[..., Any] | None
 
     @cached_property
@@ -176,7 +212,13 @@ class _Assembly:
             value_parts = parts[:1]  # the trunk without its memory
         else:
             value_parts = parts
-        separate_value = _separate_value_class(parts[-1].cls)
+        cls = parts[-1].cls
+        separate_value = _class_of_framework(
+            "separate_value",
+            cls,
+            f"which {cls.__name__}, a model with a state, needs for vf_share_layers=False. Remove"
+            " vf_share_layers",
+        )
         value_chain = self._build_body(value_parts, num_outputs=None)
         _check_trunk(actor, separate_value)
         _check_trunk(value_chain, separate_value)
@@ -219,8 +261,8 @@ class _Assembly:
         instead of in the constructor.
         """
         if self.trunk_observation is not None:
-            trunk._rlcatalog_bookkeeping.trunk_observation = self.trunk_observation
-            _check_no_past_observations(trunk, self.trunk_observation)
+            trunk._rlcatalog_bookkeeping.visible = self.trunk_observation
+            _check_no_past_observations(trunk, self.trunk_observation, "its head")
 
 
 def _warn_of_options_left_out(parts: list[ModelPart]) -> None:
@@ -265,16 +307,21 @@ def _check_trunk(trunk: ModelV2, outer: type) -> None:
     )
 
 
-def _separate_value_class(cls: type) -> type[SeparateValue]:
-    """Return the framework's class for models with separate chains for the policy and the value."""
-    framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
-    if "separate_value" not in framework.targets:
-        raise NotServedError(
-            f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model"
-            " with a state, needs for vf_share_layers=False. Remove vf_share_layers."
-        )
-    separate_value: type[SeparateValue] = framework.load("separate_value")
-    return separate_value
+def _class_of_framework(target: str, model: type | ModelV2, need: str) -> Any:
+    """Return a framework's class for models that join others.
+
+    Args:
+        target: The framework's target.
+        model: A model of the framework, or its class.
+        need: What needs the class, and how to do without, for the error message.
+
+    Raises:
+        NotServedError: The framework has no such class.
+    """
+    framework = frameworks()[model.framework_of_class]  # type: ignore[union-attr]
+    if target not in framework.targets:
+        raise NotServedError(f"framework {framework.name!r} has no {target}, {need}.")
+    return framework.load(target)
 
 
 def _check_passes_on_state(head: ModelV2, trunk: ModelV2) -> None:
@@ -302,20 +349,24 @@ def _check_same_width(pair: SeparateValue, head: type) -> None:
         )
 
 
-def _check_no_past_observations(model: ModelV2, trunk_observation: TrunkObservation) -> None:
-    """Check that a head's trunk has no views of past observations, from which the head's entries
-    would have to be removed too.
+def _check_no_past_observations(model: ModelV2, visible: VisibleObservation, who: str) -> None:
+    """Check that a model that sees a part of an observation has no views of past observations,
+    from which the hidden entries would have to be removed too.
+
+    Args:
+        model: The model.
+        visible: The part that it sees.
+        who: What hides the rest.
     """
     for name, view in model.view_requirements.items():
         column = view.data_col or name
         if name != "obs" and column in ("obs", "new_obs"):
             # A head that claims no keys removes the mask alone.
-            claimed = ", ".join(map(repr, trunk_observation.claimed)) or "the mask"
+            hidden = ", ".join(visible.hidden_paths) or "the mask"
             raise NotServedError(
-                f"{type(model).__name__} requests the view {name!r} of observations, but its head"
-                f" removes {claimed} and passes only the current observation. Stack observations"
-                " in the environment (gymnasium.wrappers.FrameStackObservation), or remove the"
-                " head."
+                f"{type(model).__name__} requests the view {name!r} of observations, but {who}"
+                f" removes {hidden} and passes only the current observation. Stack observations"
+                f" in the environment (gymnasium.wrappers.FrameStackObservation), or remove {who}."
             )
 
 

@@ -13,7 +13,7 @@ from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks.ops import Tensor, TensorTree, tensor_ops
 from rlcatalog.models.flatten_structured import flatten_structured
 from rlcatalog.observations import Preprocessor, is_structure, preprocessor_of
-from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ class ModelBookkeeping:
         ops: The framework's tensor operations.
         preprocessor: The preprocessor of the model's observations if they have a structure to
             restore; otherwise None.
-        is_trunk: Whether the model was built with `num_outputs=None`, so that it returns features
-            instead of logits. Without a state, such a model never sees padding.
+        skips_padding: Whether the model, if it has no state, never sees padding. Trunks, which were
+            built with `num_outputs=None`, do, and the policy beside a critic.
         is_vector: Whether the model's observations are vectors.
         last_output: The output of the model's last call, which RLlib's `last_output()` returns.
         passed_models: The models that `assemble` passed to the model's constructor, by argument
             name.
         part: The part and its plugin as error messages name them, such as "model 'glu' of acme-glu
             1.0"; empty for a registered class.
-        trunk_observation: For the trunk of a head, the part of the observations that the head
-            leaves to it; None if that is the whole observation.
+        visible: The part of the observations that the model sees, if a head or `obs_groups` hides
+            the rest from it; None if that is the whole observation.
         calls: The methods among the keys of `nested_losses.ADDITIONS` that were called on this
             model since the model around it began to compute its own result.
         time_major_sizes: T and B of the last pass if a recurrent model received it as
@@ -70,28 +70,28 @@ class ModelBookkeeping:
         restores_structure = preprocessor is not None and preprocessor.structured
         self.ops = tensor_ops(model.framework)
         self.preprocessor: Preprocessor | None = preprocessor if restores_structure else None
-        self.is_trunk = model.num_outputs is None
+        self.skips_padding = model.num_outputs is None
         shape = getattr(model.obs_space, "shape", None)  # a user's class may pass anything
         self.is_vector = len(shape or ()) == 1
         self.last_output: Any = None
         self.passed_models: dict[str, ModelV2] = {}
         self.part = ""
-        self.trunk_observation: TrunkObservation | None = None
+        self.visible: VisibleObservation | None = None
         self.calls: set[str] = set()
         self.time_major_sizes: tuple[Any, Any] | None = None
 
     # --- the steps of a call ----------------------------------------------------------------------
 
     def copy_inputs(self, model: ModelV2, input_dict: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy of a model's input, without what a head around the model has claimed, and
+        """Return a copy of a model's input, without what is hidden from it, and
         with a tensor in place of an array of observations.
 
         The copy protects the caller's dict from a `forward` that changes its input.
         """
-        if self.trunk_observation is None:
+        if self.visible is None:
             inputs = dict(input_dict)
         else:
-            inputs = self.trunk_observation.of(input_dict, self.ops)
+            inputs = self.visible.of(input_dict, self.ops)
         if isinstance(inputs["obs"], np.ndarray):
             inputs["obs"] = self.as_tensors(model, inputs["obs"])
         return inputs

@@ -74,7 +74,7 @@ class ModelPart:
         """
         check_class(self.cls)
         options = self._acceptable_options()
-        with self._errors_with_plugin_name():
+        with self._errors_with_plugin_name(), self._errors_as_trunk(standard.num_outputs):
             model = self._call_class(standard, options, additions)
             if not is_model(model):
                 raise ModelContractError(
@@ -142,6 +142,21 @@ class ModelPart:
         if self.chosen is None or not self.chosen.is_third_party:
             return nullcontext()
         return _blame(self.chosen, self.cls)
+
+    def _errors_as_trunk(self, num_outputs: int | None) -> AbstractContextManager[Any]:
+        """Return a context in which errors of a class in RLlib's style say that it was built as a
+        trunk, which RLlib's own classes need not support.
+        """
+        if num_outputs is not None or not self.is_in_rllib_style:
+            return nullcontext()
+        return raised_as(self._error_as_trunk, CatalogError)
+
+    def _error_as_trunk(self, why: str) -> ModelContractError:
+        return ModelContractError(
+            f"{self.cls.__name__} was built as a trunk for a memory, a head or a critic, with"
+            f" num_outputs=None, and raised {why}. Leave out its last layers if num_outputs is"
+            " None, and set self.num_outputs to the width of its output."
+        )
 
     def _leave_out(self, name: str, options: dict[str, Any]) -> None:
         """Remove a keyword argument that the class does not accept.

@@ -94,6 +94,7 @@ class DensePlan:
         free_log_std: Number of outputs that come from a trained vector instead of a layer.
         value_shares_hidden: Whether the value layer reads the policy's hidden layers.
         num_outputs: Width of the output.
+        has_value: Whether there is a value layer; beside a critic, the policy's model has none.
     """
 
     num_inputs: int
@@ -102,6 +103,7 @@ class DensePlan:
     free_log_std: int
     value_shares_hidden: bool
     num_outputs: int
+    has_value: bool = True
 
     @property
     def num_features(self) -> int:
@@ -124,10 +126,11 @@ class DensePlan:
             width = spec.size
         if self.logits is None:
             return stages
-        if not self.value_shares_hidden:
+        if self.has_value and not self.value_shares_hidden:
             # The value has its own copy of every layer up to here.
             stages += [replace(stage, name=f"value, {stage.name}") for stage in stages]
-        stages.append(Stage("value", (), self.num_features + 1))
+        if self.has_value:
+            stages.append(Stage("value", (), self.num_features + 1))
         stages.append(
             Stage(f"logits ({self.logits.label})", (self.num_outputs,), self.logits_weights)
         )
@@ -197,4 +200,5 @@ def plan_dense_layers(
         free_log_std=free_log_std,
         value_shares_hidden=settings.vf_share_layers,
         num_outputs=num_outputs,
+        has_value=settings.critic is None,
     )

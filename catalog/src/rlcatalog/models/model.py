@@ -172,7 +172,7 @@ class ModelV2:
             inputs["seq_lens"] = seq_lens
 
         padding = None
-        if bookkeeping.is_trunk and seq_lens is not None:
+        if bookkeeping.skips_padding and seq_lens is not None:
             padding = bookkeeping.padding_to_remove(self, inputs, seq_lens)
         if padding is not None:
             inputs = without_padding(self, inputs, padding)

@@ -2,7 +2,7 @@
 structure.
 
 A preprocessor encodes, a filter normalises, and `restore_original_dimensions` restores the
-structure for models. `TrunkObservation` is the part of an observation that a head leaves to its
+structure for models. `VisibleObservation` is the part of an observation that a head leaves to its
 trunk.
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
 from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, TensorOps
 from rlcatalog.observations.preprocessor import Leaf, Preprocessor
-from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.plugins import Part
 from rlcatalog.plugins.part import blame_part, call_target
 
@@ -148,7 +148,7 @@ def make_filter(
     part: Part | None,
     preprocessor: Preprocessor,
     options: Mapping[str, Any],
-    unclaimed: TrunkObservation | None = None,
+    unclaimed: VisibleObservation | None = None,
 ) -> Filter | None:
     """Create a part's filter; return None for an empty slot.
 
@@ -165,7 +165,7 @@ def make_filter(
     """
     if part is None:
         return None
-    claimed_paths = [] if unclaimed is None else unclaimed.claimed_paths
+    claimed_paths = [] if unclaimed is None else unclaimed.hidden_paths
     options = {**options, "claimed": claimed_paths}
     filter_ = call_target(part, "numpy", preprocessor, options)
     if not isinstance(filter_, Filter):

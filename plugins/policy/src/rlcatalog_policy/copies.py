@@ -11,8 +11,8 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.catalog import build_model
-from rlcatalog.choice import MODEL_SLOTS, PartAddresses
+from rlcatalog.catalog import build_chosen_model
+from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.frameworks import Array
 from rlcatalog.models import ModelV2, code_of, copying_instances
@@ -25,16 +25,8 @@ if TYPE_CHECKING:
 
 def new_model(policy: Policy) -> ModelV2:
     """Build a new model from a policy's parts, with freshly initialised weights."""
-    resolution = policy.resolution
-    return build_model(
-        resolution.parts_by_slot(*MODEL_SLOTS),
-        policy.encoded_space,
-        policy.action_space,
-        resolution.num_outputs,
-        resolution.config,
-        policy.framework,
-        unclaimed=resolution.unclaimed,
-        action_dist=policy.dist_class,
+    return build_chosen_model(
+        policy.resolution, policy.encoded_space, policy.action_space, policy.dist_class
     )
 
 
@@ -74,8 +66,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
     return {
         "catalog": policy.catalog.pickled(unique_addresses),
         "pins": PartAddresses.of(resolution).as_dict(),
-        # The user's keys, and the keys in which the model's parts name the models that they chose.
-        "config": resolution.config.given | resolution.pinned_keys(),
+        "config": resolution.config_to_repeat(),
         "framework": policy.framework,
         "spaces": (policy.observation_space, policy.action_space),
         "numbers": _numbers(policy),

@@ -66,7 +66,7 @@ def _join(subject: Subject, *, inner: Example, outer: Example, outer_slot: str) 
         return Example(inner.obs, inner.action, config, inner.draw)
     outer_keys: set[str] = set()
     if resolution.unclaimed is not None:
-        outer_keys.update(resolution.unclaimed.claimed)
+        outer_keys.update(resolution.unclaimed.hidden_keys)
     if resolution.mask_key is not None:
         outer_keys.add(resolution.mask_key)
     if not outer_keys:

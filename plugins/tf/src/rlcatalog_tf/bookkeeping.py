@@ -131,7 +131,11 @@ def variables_of(model: ModelV2) -> list[NamedVariable]:
             name = f"{path}registered.{index}"
             variables.append(NamedVariable(name, variable, AS_IT_IS, trainable=variable.trainable))
         known.update(map(id, new_variables))
-        trunks = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
+        trunks = {
+            "trunk": inner_model(outer),
+            "value_trunk": get_submodel(outer, "value_trunk"),
+            "critic": get_submodel(outer, "critic"),
+        }
         for name, trunk in trunks.items():
             if not is_model(trunk):
                 continue  # None, or a user's attribute of this name

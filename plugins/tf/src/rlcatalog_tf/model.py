@@ -17,12 +17,13 @@ from rlcatalog.models import (
     ModelV2,
     ModelWrapper,
     RecurrentBase,
+    SeparateCritic,
     SeparateValue,
     check_time_major,
 )
 from rlcatalog_tf.bookkeeping import TFBookkeeping, variables_of
 from rlcatalog_tf.dtypes import dtype_of
-from rlcatalog_tf.nn import OutputLayers, features_of
+from rlcatalog_tf.nn import Dense, OutputLayers, features_of
 from rlcatalog_tf.sequences import steps_of
 
 
@@ -154,3 +155,13 @@ class TFSeparateValue(SeparateValue, TFModelV2):
 
     # `TFModelV2` completes it in subclasses that define it.
     value_function = SeparateValue.value_function
+
+
+class TFSeparateCritic(SeparateCritic, TFModelV2):
+    """TensorFlow model of a policy and its critic; see `rlcatalog.models.SeparateCritic`."""
+
+    run_chain = staticmethod(features_of)
+    dense_layer = Dense
+
+    # `TFModelV2` completes it in subclasses that define it.
+    value_function = SeparateCritic.value_function

@@ -332,7 +332,7 @@ class FreeLogStd:
 
 
 class OutputLayers:
-    """Last layers of a model, for the logits and the value.
+    """Last layers of a model, for the logits and, unless there is a critic, for the value.
 
     Args:
         plan: Sizes of the layers; the logits layer is required.
@@ -346,7 +346,8 @@ class OutputLayers:
         self.free_log_std: FreeLogStd | None = None
         if plan.free_log_std:
             self.free_log_std = FreeLogStd(plan.free_log_std)
-        self.value = Dense(value_inputs or plan.num_features, output_spec(1))
+        if plan.has_value:
+            self.value = Dense(value_inputs or plan.num_features, output_spec(1))
 
     def __call__(self, features: Tensor) -> Any:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""

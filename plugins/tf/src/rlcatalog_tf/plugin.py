@@ -17,6 +17,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "ops": "rlcatalog_tf.ops:OPS",
                 "host": "rlcatalog_tf.model:TFHost",
                 "separate_value": "rlcatalog_tf.model:TFSeparateValue",
+                "separate_critic": "rlcatalog_tf.model:TFSeparateCritic",
                 "add_time_dimension": "rlcatalog_tf.sequences:add_time_dimension",
                 "learner": "rlcatalog_tf.learner:TFLearner",
                 "kit": "rlcatalog_tf.check_support:TFKit",

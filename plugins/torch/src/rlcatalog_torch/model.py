@@ -16,12 +16,13 @@ from rlcatalog.models import (
     ModelV2,
     ModelWrapper,
     RecurrentBase,
+    SeparateCritic,
     SeparateValue,
     check_time_major,
 )
 from rlcatalog_torch.bookkeeping import TorchBookkeeping
 from rlcatalog_torch.dtypes import dtype_of
-from rlcatalog_torch.nn import OutputLayers, features_of
+from rlcatalog_torch.nn import OutputLayers, dense, features_of
 from rlcatalog_torch.private_api import COMPILED, MODULES
 from rlcatalog_torch.sequences import sequences_of, steps_of
 
@@ -164,3 +165,10 @@ class TorchSeparateValue(SeparateValue, TorchModelV2):
 
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers
+
+
+class TorchSeparateCritic(SeparateCritic, TorchModelV2):
+    """PyTorch model of a policy and its critic; see `rlcatalog.models.SeparateCritic`."""
+
+    run_chain = staticmethod(features_of)
+    dense_layer = staticmethod(dense)

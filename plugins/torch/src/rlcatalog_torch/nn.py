@@ -294,7 +294,7 @@ class FreeLogStd(nn.Module):
 
 
 class OutputLayers(nn.Module):
-    """Last layers of a model, for the logits and the value.
+    """Last layers of a model, for the logits and, unless there is a critic, for the value.
 
     Args:
         plan: Sizes of the layers; the logits layer is required.
@@ -309,7 +309,8 @@ class OutputLayers(nn.Module):
         self.free_log_std: FreeLogStd | None = None
         if plan.free_log_std:
             self.free_log_std = FreeLogStd(plan.free_log_std)
-        self.value = dense(value_inputs or plan.num_features, output_spec(1))
+        if plan.has_value:
+            self.value = dense(value_inputs or plan.num_features, output_spec(1))
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""

@@ -159,7 +159,7 @@ def shows_the_trunk_its_input(trial: ModelTrial) -> None:
         return
     obs = inputs[0]["obs"]
     if isinstance(obs, dict):
-        claimed = [key for key in unclaimed.claimed if key in obs]
+        claimed = [key for key in unclaimed.hidden_keys if key in obs]
         require(not claimed, f"{trial}: the trunk receives {claimed}, which the head has claimed")
     is_vector = len(unclaimed.preprocessor.shape) == 1
     if is_vector:

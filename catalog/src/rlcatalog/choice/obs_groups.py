@@ -1,0 +1,159 @@
+"""The config key `obs_groups`: which entries of a Dict observation each side of a model sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rlcatalog.errors import ConfigError, nearest, shown
+from rlcatalog.observations.visible_observation import Steps, path_of_steps
+from rlcatalog.spaces import SpaceInfo
+
+#: The name of each side in `obs_groups` → the side. Newer versions of rsl_rl write "actor".
+_SIDES = {"policy": "policy", "actor": "policy", "critic": "critic"}
+
+
+def hidden_entries(
+    groups: Mapping[str, Sequence[str]], obs: SpaceInfo, mask_steps: Steps
+) -> dict[str, list[Steps]]:
+    """Return side → the keys that lead to each entry that the side does not see, for each side with
+    a group.
+
+    Of a Dict of which a side sees nothing, the Dict itself is listed. The action mask is never
+    listed: it belongs to the policy, whatever the lists say.
+
+    Args:
+        groups: The value of `obs_groups`.
+        obs: The observation space, with the action mask if it has one.
+        mask_steps: The keys that lead to the action mask; empty without one.
+
+    Raises:
+        ConfigError: A group, or a path in it, is unknown; a group is empty; or the observation is
+            not a Dict.
+    """
+    hidden: dict[str, list[Steps]] = {}
+    group_names: dict[str, str] = {}  # side → its name in `groups`
+    for name, paths in groups.items():
+        side = _SIDES.get(name)
+        if side is None:
+            raise ConfigError(
+                f"obs_groups: unknown group {shown(name)}.{nearest(name, _SIDES)} The groups are"
+                " 'policy' (or 'actor') and 'critic'."
+            )
+        if side in group_names:
+            raise ConfigError(
+                f"obs_groups: {group_names[side]!r} and {name!r} are two names for the policy's"
+                " group. Give one of them."
+            )
+        group_names[side] = name
+        visible = [_steps_of(path, name, obs) for path in _check_list(paths, name, obs)]
+        hidden[side] = list(_hidden_below(obs, (), visible, mask_steps))
+    return hidden
+
+
+def unseen_paths(hidden: Mapping[str, Sequence[Steps]]) -> list[str]:
+    """Return the paths of the entries that neither the policy nor its critic sees.
+
+    Args:
+        hidden: The result of `hidden_entries`.
+    """
+    unseen = []
+    hidden_from_policy = hidden.get("policy", [])
+    hidden_from_critic = hidden.get("critic", [])
+    for steps in hidden_from_policy:
+        if any(_begins_with(steps, other) for other in hidden_from_critic):
+            unseen.append(path_of_steps(steps))
+    for steps in hidden_from_critic:
+        # Equal ones are listed already.
+        if any(_begins_with(steps, other) and steps != other for other in hidden_from_policy):
+            unseen.append(path_of_steps(steps))
+    return unseen
+
+
+def _check_list(paths: Sequence[str], group: str, obs: SpaceInfo) -> Sequence[str]:
+    """Return the paths of a group; raise an error if it is empty, or if the observation has no
+    paths.
+    """
+    if obs.kind != "dict":
+        raise ConfigError(
+            f"obs_groups: {obs.path} must be a Dict, whose entries the groups name; found"
+            f" {obs.describe()}. Remove obs_groups, or return a Dict from the environment."
+        )
+    if not paths:
+        raise ConfigError(
+            f"obs_groups[{group!r}] is empty, so this side would see nothing. Name the entries that"
+            f" it sees, or leave the group out, so that it sees all: {_all_paths(obs)}."
+        )
+    return paths
+
+
+def _steps_of(path: str, group: str, obs: SpaceInfo) -> Steps:
+    """Return the keys that lead to the entry that a group names.
+
+    Raises:
+        ConfigError: The observation has no such entry, or the path leads through a Tuple.
+    """
+    steps = _find_steps(path, obs)
+    if steps is not None:
+        return steps
+    for node in obs.walk():
+        if node.path == path and node is not obs:
+            raise ConfigError(
+                f"obs_groups[{group!r}]: {path} is inside another entry than a Dict, which a side"
+                f" sees as a whole. Name that entry: {_all_paths(obs)}."
+            )
+    known = [".".join(steps) for steps in _all_steps(obs, ())]
+    raise ConfigError(
+        f"obs_groups[{group!r}]: the observation has no entry"
+        f" {shown(path)}.{nearest(path, known)} Its entries: {_all_paths(obs)}."
+    )
+
+
+def _find_steps(path: str, obs: SpaceInfo) -> Steps | None:
+    """Return the keys that lead to an entry, written as `part.entry` or `obs['part']['entry']`;
+    None if there is none.
+    """
+    for steps in _all_steps(obs, ()):
+        if path in (".".join(steps), path_of_steps(steps)):
+            return steps
+    return None
+
+
+def _all_steps(info: SpaceInfo, steps: Steps) -> Iterator[Steps]:
+    """Yield the keys that lead to each entry of a Dict, and to each entry inside it."""
+    if info.kind != "dict":
+        return
+    for key, child in zip(info.keys, info.children, strict=True):
+        yield (*steps, key)
+        yield from _all_steps(child, (*steps, key))
+
+
+def _all_paths(obs: SpaceInfo) -> str:
+    return ", ".join(path_of_steps(steps) for steps in _all_steps(obs, ()))
+
+
+def _hidden_below(
+    info: SpaceInfo, steps: Steps, visible: Sequence[Steps], mask_steps: Steps
+) -> Iterator[Steps]:
+    """Yield the keys that lead to each entry below a Dict that is not visible.
+
+    Args:
+        info: The Dict.
+        steps: The keys that lead to it.
+        visible: The keys that lead to each visible entry.
+        mask_steps: The keys that lead to the action mask, which is never hidden here.
+    """
+    for key, child in zip(info.keys, info.children, strict=True):
+        child_steps = (*steps, key)
+        if any(_begins_with(child_steps, entry) for entry in visible):
+            continue  # it, or a Dict around it, is listed
+        if child_steps == mask_steps:
+            continue
+        contains_listed = any(_begins_with(entry, child_steps) for entry in (*visible, mask_steps))
+        if contains_listed and child.kind == "dict":
+            yield from _hidden_below(child, child_steps, visible, mask_steps)
+        else:
+            yield child_steps
+
+
+def _begins_with(steps: Steps, first_steps: Steps) -> bool:
+    return steps[: len(first_steps)] == first_steps
