@@ -212,12 +212,17 @@ class Backend(Protocol):
         memory: tuple[Array, ...],
         mask: Tensor | None,
         explore: bool,
+        policy_only: bool = False,
     ) -> tuple[Any, Any, Any | None, Any, tuple[Array, ...]]:
         """Return raw actions `[B, width]`, logp, value (or None), inputs and new memory, as NumPy
         arrays.
 
         If `obs` is a tensor, the results are also tensors, on the policy's device and without
         gradients; memory is always NumPy.
+
+        With `policy_only`, which a policy passes only if it has a critic of its own
+        (`SeparateCritic`), the critic is not run: the value is None, and the critic's memory stays
+        as it is.
         """
 
     def values(self, obs: Tensor, views: Mapping[str, Tensor], memory: tuple[Array, ...]) -> Tensor:

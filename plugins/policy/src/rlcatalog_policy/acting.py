@@ -27,6 +27,7 @@ def take_step(
     prev_reward: Rewards | None,
     mask: Any,
     explore: bool,
+    policy_only: bool = False,
 ) -> Step:
     """Choose actions for encoded observations, and return them together with the next state.
 
@@ -38,6 +39,8 @@ def take_step(
         prev_reward: See `Policy.act`.
         mask: A checked mask, boolean `[B, m]`, an array or a tensor like `encoded`; or None.
         explore: See `Policy.act`.
+        policy_only: Whether to leave out a critic of its own, so that the step has no value. Only a
+            policy's own backend can do so.
     """
     episode_states = policy._episode_states
     is_tensor = not isinstance(encoded, np.ndarray)
@@ -52,14 +55,18 @@ def take_step(
     # `rlcatalog_export.torch.freeze_policy.FrozenTorch.act`.
     with policy._model_lock:
         try:
-            raw, logp, value, dist_inputs, new_memory = backend.act(
-                encoded, before.views, before.memory, mask, explore
-            )
+            if policy_only:
+                result = policy.backend.act(
+                    encoded, before.views, before.memory, mask, explore, policy_only=True
+                )
+            else:
+                result = backend.act(encoded, before.views, before.memory, mask, explore)
         except BaseException as error:
             # If a plugin is at fault, this raises another error, which names it.
             policy.output_checker.raise_if_part_at_fault(error)
             raise
 
+    raw, logp, value, dist_inputs, new_memory = result
     # The step keeps tensors; the state and the environment's actions are arrays.
     raw_array = raw
     if is_tensor:

@@ -5,7 +5,7 @@ model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -18,6 +18,7 @@ from rlcatalog.frameworks import Tensor, ops_of
 from rlcatalog.internals import make_filter
 from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
+from rlcatalog_policy.policy_encoder import PolicyEncoder
 
 #: Observations, actions or masks of several environments: a batch, in the form that a vector
 #: environment uses for the space, or a list of single ones.
@@ -111,6 +112,21 @@ def to_array(value: Tensor | None) -> Any:
     return ops_of(value).array(value)
 
 
+class EncodedBatch(NamedTuple):
+    """A batch of encoded observations with its action masks.
+
+    Attributes:
+        obs: The observations, encoded and filtered, `[B, ...]`.
+        mask: Their action masks `[B, m]`, or None without masks.
+        policy_only: Whether the observations lack entries that only a critic sees. They have zeros
+            in place of these, from which no value can be computed.
+    """
+
+    obs: Array
+    mask: Array | None
+    policy_only: bool
+
+
 class Encoder:
     """Encoder for an environment's observations, which also reads their action masks.
 
@@ -126,6 +142,8 @@ class Encoder:
         removes_mask: Whether the mask is removed before the preprocessor runs.
         filter: The filter after the preprocessor, or None.
         space: The space of encoded and filtered observations.
+        policy_encoder: Encodes observations without the entries that only a critic sees; None if
+            the policy sees the whole observation.
     """
 
     def __init__(
@@ -150,6 +168,11 @@ class Encoder:
             codec,
             info_key=config["action_mask_key"],
         )
+        self.policy_encoder: PolicyEncoder | None = None
+        if resolution.visible is not None:
+            self.policy_encoder = PolicyEncoder(
+                catalog, resolution, resolution.visible, self.preprocessor
+            )
         self.removes_mask = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
         self.space: gymnasium.Space[Any] = self.preprocessor.observation_space
@@ -178,9 +201,16 @@ class Encoder:
         check_observations(encoded[None], self.preprocessor)
         return encoded
 
-    def encode_batch(self, obs: Batch, mask: Masks = NOT_GIVEN) -> tuple[Array, Array | None]:
-        """Return a batch of observations, encoded and filtered, and its action masks `[B, m]`, or
-        None without masks.
+    def lacks_critic_entries(self, obs: Batch) -> bool:
+        """Return whether a batch lacks an entry that only a critic sees, so that the policy can act
+        on it, but has no value.
+        """
+        return self.policy_encoder is not None and self.policy_encoder.lacks_entries(obs)
+
+    def encode_batch(self, obs: Batch, mask: Masks = NOT_GIVEN) -> EncodedBatch:
+        """Return a batch of observations, encoded and filtered, with its action masks.
+
+        Entries that only a critic sees may be missing.
 
         Args:
             obs: The batch.
@@ -199,7 +229,13 @@ class Encoder:
                     mask_in_obs = self.masks.of(obs)
                 if self.removes_mask:
                     obs = self.masks.without(obs)
-            encoded = self.preprocessor.encode_batch(obs)
+            policy_only = False
+            policy_encoder = self.policy_encoder
+            if policy_encoder is not None and policy_encoder.lacks_entries(obs):
+                policy_only = True
+                encoded = policy_encoder.encode_batch(obs)
+            else:
+                encoded = self.preprocessor.encode_batch(obs)
         except (ActionMaskError, ObservationError) as error:
             visible_obs = self.preprocessor_input(obs)
             # The same error with a longer message, so its cause stays.
@@ -210,15 +246,15 @@ class Encoder:
             encoded = self.filter.filtered(encoded)
 
         if mask is not NOT_GIVEN:
-            if mask is None:
-                return encoded, None
-            return encoded, self.masks.matrix(mask, len(encoded))
-        if mask_in_obs is None:
-            return encoded, None
-        if len(mask_in_obs) == len(encoded):
-            return encoded, mask_in_obs  # `masks.of` has checked it
-        # The numbers of masks and observations differ: this call raises the error.
-        return encoded, self.masks.matrix(mask_in_obs, len(encoded))
+            mask_rows = None
+            if mask is not None:
+                mask_rows = self.masks.matrix(mask, len(encoded))
+            return EncodedBatch(encoded, mask_rows, policy_only)
+        if mask_in_obs is not None and len(mask_in_obs) != len(encoded):
+            # The numbers of masks and observations differ: this call raises the error.
+            mask_in_obs = self.masks.matrix(mask_in_obs, len(encoded))
+        # `masks.of` has checked it.
+        return EncodedBatch(encoded, mask_in_obs, policy_only)
 
     def resolve_mask(self, encoded: Array | Tensor, mask: Any = NOT_GIVEN) -> Any:
         """Return the action masks `[B, m]` of encoded observations; raise an error if the latter

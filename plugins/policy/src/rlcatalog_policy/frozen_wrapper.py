@@ -128,9 +128,16 @@ class Frozen:
     ) -> Step:
         """Choose actions for a batch of observations; see `Policy.act`."""
         policy = self.policy
-        encoded, mask_rows = policy.encoder.encode_batch(obs, mask)
+        batch = policy.encoder.encode_batch(obs, mask)
         return take_step(
-            policy, self._acting_backend, encoded, state, prev_reward, mask_rows, explore
+            policy,
+            self._acting_backend,
+            batch.obs,
+            state,
+            prev_reward,
+            batch.mask,
+            explore,
+            batch.policy_only,
         )
 
     def act_encoded(
@@ -141,12 +148,23 @@ class Frozen:
         prev_reward: Rewards | None = None,
         mask: Masks | Tensor = NOT_GIVEN,
         explore: bool = True,
+        policy_only: bool = False,
     ) -> Step:
         """Choose actions for encoded observations; see `Policy.act_encoded`.
 
         The step is NumPy, even for tensors.
         """
         policy = self.policy
+        if policy_only:
+            array = to_array(encoded)
+            return policy.act_encoded(
+                array,
+                state,
+                prev_reward=prev_reward,
+                mask=mask,
+                explore=explore,
+                policy_only=True,
+            )
         mask_rows = to_array(policy.encoder.resolve_mask(encoded, mask))
         array = to_array(encoded)
         return take_step(
@@ -270,6 +288,10 @@ class Frozen:
     @property
     def model(self) -> ModelV2:
         return self.policy.model
+
+    @property
+    def acting_model(self) -> ModelV2:
+        return self.policy.acting_model
 
     @property
     def model_name(self) -> str:

@@ -75,7 +75,7 @@ class OutputChecker:
         """Raise an error unless a model's outputs are a tensor of the policy's framework, of shape
         `[rows, outputs]`.
         """
-        forward = name_method(self._policy.model, "forward")
+        forward = name_method(self._policy.acting_model, "forward")
         # The user's model may return anything. An object without a shape is no tensor at all, which
         # the second error says.
         if hasattr(outputs, "shape"):
@@ -92,9 +92,9 @@ class OutputChecker:
     def refuse_written_input(self, name: str) -> NoReturn:
         """Raise the error for a model that has written into one of its inputs."""
         raise ModelContractError(
-            f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name}"
-            " has changed. It shares memory with the caller's observations or state, which would"
-            " also change. Write into a copy (x = x.clone()), or use operations that return a new"
+            f"{name_method(self._policy.acting_model, 'forward')} must not write into its inputs;"
+            f" {name} has changed. It shares memory with the caller's observations or state, which"
+            " would also change. Write into a copy (x = x.clone()), or use operations that return a new"
             " tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
@@ -198,7 +198,7 @@ class OutputChecker:
         """Raise the error for a row whose drawn action is forbidden by its mask."""
         who = self._name_dist()
         if self._policy.resolution.shows_mask:
-            who = f"{name_method(self._policy.model, 'forward')} or {who}"
+            who = f"{name_method(self._policy.acting_model, 'forward')} or {who}"
         choices = self._policy.masks.by_choice(mask[row : row + 1])
         allowed = {path: np.flatnonzero(columns).tolist() for path, columns in choices}
         raise ActionMaskError(
@@ -291,6 +291,8 @@ class OutputChecker:
         """
         resolution = self._policy.resolution
         parts = list(resolution.parts_by_slot(*MODEL_SLOTS).values())
+        if resolution.critic is not None:
+            parts += resolution.critic.parts_by_slot(*MODEL_SLOTS).values()
         parts += [node.part for node in resolution.dists.walk()]
         parts_by_package = {}
         for part in parts:

@@ -19,7 +19,7 @@ from rlcatalog.frameworks import (
     frameworks,
     require_framework,
 )
-from rlcatalog.models import ModelV2, SeparateValue, copying_instances
+from rlcatalog.models import ModelV2, SeparateCritic, SeparateValue, copying_instances
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Batch, Encoder, Masks, check_encoded, host_values
@@ -141,11 +141,18 @@ class Policy:
         self._model_lock = threading.RLock()
 
     @property
+    def acting_model(self) -> ModelV2:
+        """The model that computes the outputs: the policy's, if a critic estimates the values."""
+        if isinstance(self.model, SeparateCritic):
+            return self.model.policy
+        return self.model
+
+    @property
     def model_name(self) -> str:
-        """The model's class name, for messages; if the value has a separate chain, the policy
-        chain's class name.
+        """The acting model's class name, for messages; if the value has a separate chain, the
+        policy chain's class name.
         """
-        model = self.model
+        model = self.acting_model
         if isinstance(model, SeparateValue):
             model = model.trunk
         return type(model).__name__
@@ -177,6 +184,8 @@ class Policy:
 
         Args:
             obs: A vector environment's observations (a batch), or a list of single observations.
+                Entries that only a critic sees (`obs_groups`) may be missing; `step.value` is then
+                None.
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see
@@ -196,8 +205,17 @@ class Policy:
             >>> step.action.shape, step.logp.shape, step.value.shape
             ((2,), (2,), (2,))
         """
-        encoded, mask_rows = self.encoder.encode_batch(obs, mask)
-        return take_step(self, self.backend, encoded, state, prev_reward, mask_rows, explore)
+        batch = self.encoder.encode_batch(obs, mask)
+        return take_step(
+            self,
+            self.backend,
+            batch.obs,
+            state,
+            prev_reward,
+            batch.mask,
+            explore,
+            batch.policy_only,
+        )
 
     def act_encoded(
         self,
@@ -207,6 +225,7 @@ class Policy:
         prev_reward: Rewards | None = None,
         mask: Masks | Tensor = NOT_GIVEN,
         explore: bool = True,
+        policy_only: bool = False,
     ) -> Step:
         """Choose actions as `act` does, from encoded observations (see `preprocess`), which a
         training loop stores.
@@ -219,12 +238,23 @@ class Policy:
         device, without gradients; `action` and `state` still contain NumPy arrays. On devices other
         than the CPU there is no NaN check, because the check would have to wait for the device.
 
+        With `policy_only`, a critic of its own (`critic` in the config) is left out: the columns
+        that only it sees may have any values, and `step.value` is None.
+
         Raises:
             ActionMaskError: The observation space has a mask, but none is given; or the mask has
                 the wrong shape, or a row allows no action.
+            NotServedError: `policy_only` is set, but the policy has no critic of its own.
         """
+        if policy_only and self.resolution.critic is None:
+            raise NotServedError(
+                f"policy_only: {self.model_name} also computes the value; only a critic of its own"
+                " (critic={} in the config) can be left out."
+            )
         mask_rows = self.encoder.resolve_mask(encoded, mask)
-        return take_step(self, self.backend, encoded, state, prev_reward, mask_rows, explore)
+        return take_step(
+            self, self.backend, encoded, state, prev_reward, mask_rows, explore, policy_only
+        )
 
     def adapt(self, raw: TensorTree) -> Any:
         """Return the environment's actions `[B, ...]` for raw actions, such as a distribution's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -193,8 +194,19 @@ class Stepper:
             explore: Whether to sample instead of taking the most likely action.
         """
         policy = self.policy
-        encoded = policy.preprocess(obs)
+        policy_only = policy.encoder.lacks_critic_entries(obs)
+        if policy_only:
+            encoded = policy.encoder.encode_batch(obs, mask=None).obs
+        else:
+            encoded = policy.preprocess(obs)
         self._check_number(len(encoded))
+        act = partial(
+            policy.act_encoded,
+            state=self.state,
+            prev_reward=prev_reward,
+            explore=explore,
+            policy_only=policy_only,
+        )
         mask_rows = None
         if mask is NOT_GIVEN:
             mask_rows = policy.action_mask(obs, idle=idle)
@@ -204,14 +216,10 @@ class Stepper:
         encoded_before = self._encoded
         self._encoded = encoded
         if encoded_before is None or not idle.any():
-            return policy.act_encoded(
-                encoded, self.state, prev_reward=prev_reward, mask=mask_rows, explore=explore
-            )
+            return act(encoded, mask=mask_rows)
         last_observations = encoded[idle]  # a copy, because `idle` selects rows
         encoded[idle] = encoded_before[idle]
-        step = policy.act_encoded(
-            encoded, self.state, prev_reward=prev_reward, mask=mask_rows, explore=explore
-        )
+        step = act(encoded, mask=mask_rows)
         if step.value is None:
             return step
         # The value belongs to the episode's last observation.

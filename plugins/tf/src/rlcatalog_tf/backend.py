@@ -57,7 +57,7 @@ class TFBackend:
         self.has_value = policy.has_value
         self._set_input_dtype()
         #: Traced functions, by the arguments of `_runner`.
-        self._traced: dict[tuple[bool | None, bool], Any] = {}
+        self._traced: dict[tuple[bool | None, bool, bool], Any] = {}
         # A Keras layer creates its variables in its first call. Tracing and training need them.
         if has_unbuilt_layers(model):
             inputs, memory = self._example()
@@ -88,16 +88,18 @@ class TFBackend:
         memory: tuple[Array, ...],
         mask: Array | Tensor | None,
         explore: bool,
+        policy_only: bool = False,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, the distribution's parameters, and the memory.
 
-        The memory is arrays; the others are tensors if `obs` is one, otherwise arrays.
+        The memory is arrays; the others are tensors if `obs` is one, otherwise arrays. With
+        `policy_only`, a critic of its own is left out, and the value is None.
         """
         rows = obs.shape[0]
         if rows == 0:
-            return self._act_on_no_rows(obs, views, mask, explore)
+            return self._act_on_no_rows(obs, views, mask, explore, policy_only)
         has_mask = mask is not None
-        run = self._program(explore, masked=has_mask)
+        run = self._program(explore, has_mask, policy_only)
         arguments = self._arguments(obs, views, memory)
         if has_mask:
             arguments.append(tf.constant(mask))
@@ -106,9 +108,9 @@ class TFBackend:
         except tf.errors.InvalidArgumentError:
             # A check of the model failed inside the trace. Repeating the call eagerly raises the
             # model's error, which says more.
-            self._runner(explore, masked=has_mask)(*arguments)
+            self._runner(explore, has_mask, policy_only)(*arguments)
             raise
-        if not self.has_value:
+        if not self.has_value or policy_only:
             value = None  # a trace returns zeros
         step: tuple[Any, ...] = (raw, logp, value, dist_inputs)
         if isinstance(obs, np.ndarray):
@@ -116,7 +118,7 @@ class TFBackend:
         # The number of rows is unknown while tracing, so it is checked here.
         if any(part is not None and len(part) != rows for part in step):
             # One of these calls raises the error that says what is wrong.
-            self._runner(explore, masked=has_mask)(*arguments)
+            self._runner(explore, has_mask, policy_only)(*arguments)
             raw_actions = step[0]
             self.output_checker.check_sample(raw_actions, rows)
             self.output_checker.check_rows(logp, rows, "logp")
@@ -128,13 +130,14 @@ class TFBackend:
         views: Mapping[str, Any],
         mask: Array | Tensor | None,
         explore: bool,
+        policy_only: bool,
     ) -> tuple[Any, ...]:
         """Return the results of `act` for an empty batch, as the empty part of a step with one row:
         TensorFlow's compiled convolutions fail on empty batches.
         """
         if mask is not None:
             mask = tf.ones([1, *mask.shape[1:]], tf.bool)
-        step = self.act(*self._one_row(obs, views), mask, explore)
+        step = self.act(*self._one_row(obs, views), mask, explore, policy_only)
         return tuple(tf.nest.map_structure(lambda part: part[:0], step))
 
     def values(
@@ -181,15 +184,16 @@ class TFBackend:
             return [tf.constant(obs), *states]
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
-    def _program(self, explore: bool | None, masked: bool) -> Any:
+    def _program(self, explore: bool | None, masked: bool, policy_only: bool = False) -> Any:
         """Return the traced function of `_runner`; the first call traces it."""
         if not self._traces:
-            return self._runner(explore, masked)
-        if (explore, masked) not in self._traced:
-            self._traced[explore, masked] = self._trace(explore, masked)
-        return self._traced[explore, masked]
+            return self._runner(explore, masked, policy_only)
+        key = (explore, masked, policy_only)
+        if key not in self._traced:
+            self._traced[key] = self._trace(explore, masked, policy_only)
+        return self._traced[key]
 
-    def _trace(self, explore: bool | None, masked: bool) -> Any:
+    def _trace(self, explore: bool | None, masked: bool, policy_only: bool) -> Any:
         """Trace the function of `_runner` for any number of rows.
 
         Raises:
@@ -202,7 +206,8 @@ class TFBackend:
         ]
         if masked:
             signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
-        run = tf.function(self._runner(explore, masked), input_signature=signature, autograph=False)
+        runner = self._runner(explore, masked, policy_only)
+        run = tf.function(runner, input_signature=signature, autograph=False)
         traced = run.get_concrete_function()
         registered = {id(variable) for variable in self.model.variables()}
         for variable in traced.graph.variables:
@@ -210,13 +215,14 @@ class TFBackend:
                 self.output_checker.refuse_lost_weight(variable.name, variable.shape)
         return traced
 
-    def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
+    def _runner(self, explore: bool | None, masked: bool, policy_only: bool) -> Callable[..., Any]:
         """Return the function that acts or that computes values. Its arguments are a flat list of
         tensors: the inputs, the memory and the mask.
 
         Args:
             explore: Whether acting samples actions; None for the function that computes values.
             masked: Whether the function's last argument is an action mask.
+            policy_only: Whether acting leaves out a critic of its own.
         """
         # It has the structure into which the flat arguments are packed.
         example = self._example()
@@ -234,7 +240,7 @@ class TFBackend:
             input_dict, memory = tf.nest.pack_sequence_as(example, arguments)
             with tf.device(self.device), drawing_from(self.generator):
                 sample, logp, value, dist_inputs, new_memory = self.step(
-                    input_dict, memory, mask, explore
+                    input_dict, memory, mask, explore, policy_only
                 )
                 # A traced function cannot return None.
                 if value is None:
@@ -251,6 +257,7 @@ class TFBackend:
         memory: list[Any],
         mask: Tensor | None,
         explore: bool | Tensor | None,
+        policy_only: bool = False,
     ) -> tuple[Any, Any, Any, Any, list[Any]]:
         """Do one acting step on tensors: run the model and call `draw`.
 
@@ -259,15 +266,18 @@ class TFBackend:
             memory: The model's memory: tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
+            policy_only: Whether to leave out a critic of its own.
 
         Returns:
             Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from
             `draw`, and the memory returned by the model.
         """
         rows = inputs["obs"].shape[0]
-        outputs, new_memory = self._run_model(inputs, memory)
+        outputs, new_memory = self._run_model(inputs, memory, policy_only)
         sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
-        value = values_of(self.model, rows) if self.has_value else None
+        value = None
+        if self.has_value and not policy_only:
+            value = values_of(self.model, rows)
         return sample, logp, value, dist_inputs, new_memory
 
     def inputs_of(
@@ -339,10 +349,13 @@ class TFBackend:
         self.output_checker.check_rows(logp, rows, "logp")
         return flat, logp, params_given(dist, sample)
 
-    def _run_model(self, inputs: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
-        """Run the model on a single step of each episode."""
+    def _run_model(
+        self, inputs: dict[str, Any], memory: list[Any], policy_only: bool = False
+    ) -> tuple[Any, list[Any]]:
+        """Run the model, or its policy alone, on a single step of each episode."""
         lengths = tf.ones([tf.shape(inputs["obs"])[0]], tf.int32) if memory else None
-        outputs, returned = self.model(
+        run = self.model.run_policy if policy_only else self.model
+        outputs, returned = run(
             {**inputs, "is_training": False, "single_steps": True}, list(memory), lengths
         )
         if not memory:

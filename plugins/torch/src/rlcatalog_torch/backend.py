@@ -67,6 +67,7 @@ class TorchBackend:
         mask: Tensor | None,
         explore: bool | Tensor,
         rows: int | None = None,
+        policy_only: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, list[Tensor]]:
         """Do one acting step on tensors: run the model and call `draw`.
 
@@ -76,15 +77,21 @@ class TorchBackend:
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
             rows: B, for checking shapes; None while recording a graph that leaves B open.
+            policy_only: Whether to leave out a critic of its own.
 
         Returns:
             Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from
             `draw`, and the memory returned by the model.
         """
         lengths = self._single_steps(inputs["obs"], rows) if memory else None
-        outputs, new_memory = self.model(inputs, memory, lengths)
+        if policy_only:
+            outputs, new_memory = self.model.run_policy(inputs, memory, lengths)
+        else:
+            outputs, new_memory = self.model(inputs, memory, lengths)
         sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
-        value = values_of(self.model, rows) if self.has_value else None
+        value = None
+        if self.has_value and not policy_only:
+            value = values_of(self.model, rows)
         return sample, logp, value, dist_inputs, new_memory
 
     def draw(
@@ -148,10 +155,12 @@ class TorchBackend:
         memory: tuple[Array, ...],
         mask: Array | Tensor | None,
         explore: bool,
+        policy_only: bool = False,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, the distribution's parameters, and the memory.
 
-        The memory is arrays; the others are tensors if `obs` is one, otherwise arrays.
+        The memory is arrays; the others are tensors if `obs` is one, otherwise arrays. With
+        `policy_only`, a critic of its own is left out, and the value is None.
         """
         if self.model.training:
             self.model.eval()
@@ -164,7 +173,7 @@ class TorchBackend:
         with torch.no_grad() if returns_tensors else torch.inference_mode():
             allowed = None if mask is None else self.tensor(mask)
             sample, logp, value, dist_inputs, new_states = self.step(
-                inputs, states, allowed, explore, rows
+                inputs, states, allowed, explore, rows, policy_only
             )
             # For arrays without views, the usual case, `_is_written` is quicker than the check.
             if returns_tensors or views or self._is_written(inputs["obs"], states):
