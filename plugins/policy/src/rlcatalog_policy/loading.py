@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -37,7 +37,7 @@ from rlcatalog.errors import (
     SavedPolicyWarning,
     UnknownNameError,
 )
-from rlcatalog.internals import blame_part
+from rlcatalog.internals import CRITIC_PREFIX, blame_part
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy.building import ModelArgument
@@ -76,6 +76,7 @@ def load(
     *,
     framework: str | None = None,
     model: ModelArgument | Mapping[str, Any] | None = None,
+    critic: ModelArgument | Mapping[str, Any] | None = None,
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     catalog: Catalog | None = None,
@@ -90,6 +91,7 @@ def load(
         model: The model's code, if it is neither registered nor from a package: the argument of
             `build(model=...)`. It can also be a dictionary with those arguments in
             `custom_model_config` that contained code.
+        critic: The same for a critic of its own: the code of its `custom_model`.
         observation_space: Required if the space is of a plugin's kind that could not be saved, or
             if the space has more entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise
             it must equal the saved space.
@@ -111,7 +113,7 @@ def load(
     source = Path(directory)
     spaces = {"observation_space": observation_space, "action_space": action_space}
     start_of_call = f"rlcatalog.load({str(source)!r}, "
-    return load_for_call(start_of_call, source, spaces, framework, model, catalog)
+    return load_for_call(start_of_call, source, spaces, framework, model, catalog, critic)
 
 
 def load_for_call(
@@ -121,6 +123,7 @@ def load_for_call(
     framework: str | None,
     model: ModelArgument | Mapping[str, Any] | None,
     catalog: Catalog | None,
+    critic: ModelArgument | Mapping[str, Any] | None = None,
 ) -> Policy:
     """Restore a policy for a call of the user: of `load`, or of PPO for a run's folder.
 
@@ -131,6 +134,7 @@ def load_for_call(
         framework: See `load`.
         model: See `load`.
         catalog: See `load`.
+        critic: See `load`.
     """
     if catalog is None:
         catalog = default_catalog()
@@ -144,7 +148,7 @@ def load_for_call(
         )
         with _name_save_in_errors(source, manifest, start_of_call):
             resolution = _look_up(
-                catalog, manifest, tensor_files, obs_space, action_space, framework, model
+                catalog, manifest, tensor_files, obs_space, action_space, framework, model, critic
             )
             _check_expected_weights(resolution, tensor_files[WEIGHTS])
             policy = Policy(catalog, resolution, obs_space, action_space)
@@ -160,14 +164,26 @@ def _look_up(
     action_space: gymnasium.Space[Any],
     framework: str | None,
     model: ModelArgument | Mapping[str, Any] | None,
+    critic: ModelArgument | Mapping[str, Any] | None,
 ) -> Resolution:
     """Look up the parts that a manifest names, in the framework to load for."""
     if framework is None:
         framework = manifest.framework
-    config = _config_with_code(manifest, model)
-    parts = manifest.parts
-    if model is not None and not isinstance(model, Mapping):
-        parts = _without_own_model(parts)
+    policy_side = _policy_side(manifest)
+    config = _config_with_code(policy_side, model)
+    parts = {**manifest.parts}
+    for slot in _slots_to_choose(policy_side, model):
+        del parts[slot]
+    critic_side = _critic_side(manifest)
+    if critic_side is not None:
+        config["critic"] = _config_with_code(critic_side, critic)
+        for slot in _slots_to_choose(critic_side, critic):
+            del parts[CRITIC_PREFIX + slot]
+    elif critic is not None:
+        raise ConfigError(
+            "critic= is for the code of a critic of its own, which this policy does not have."
+            " Remove the argument."
+        )
     pins = PartAddresses(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
     resolution = catalog.resolve(obs_space, action_space, config, framework, pins=pins)
@@ -323,22 +339,78 @@ def _advice_for_own_parts(manifest: Manifest, start_of_call: str) -> str:
         return ""
     advice = f"{', '.join(own_names)} is not from a package."
     what_to_do = "Import"
-    for slot in _own_model_slots(manifest.parts):
-        advice += f" Pass its code: {start_of_call}model={manifest.parts[slot]})."
-        what_to_do = "If it was registered, import"
+    for side in (_policy_side(manifest), _critic_side(manifest)):
+        if side is None:
+            continue
+        for slot in side.own_slots:
+            argument = f"{side.argument}={side.parts[slot]}"
+            advice += f" Pass its code: {start_of_call}{argument})."
+            what_to_do = "If it was registered, import"
     return f"{advice} {what_to_do} the module that registers it, and load again. "
 
 
+class _SavedSide(NamedTuple):
+    """The policy's model or its critic, as a manifest describes it.
+
+    Attributes:
+        argument: The argument of `load` that brings its code.
+        config: Its saved config.
+        parts: Slot → the saved name of the part.
+    """
+
+    argument: str
+    config: Mapping[str, Any]
+    parts: Mapping[str, str]
+
+    @property
+    def own_slots(self) -> list[str]:
+        """The slots that the program's own parts fill."""
+        return [slot for slot in self.parts if not is_address(self.parts[slot])]
+
+
+def _policy_side(manifest: Manifest) -> _SavedSide:
+    parts = {slot: manifest.parts[slot] for slot in MODEL_SLOTS if slot in manifest.parts}
+    return _SavedSide("model", manifest.config, parts)
+
+
+def _critic_side(manifest: Manifest) -> _SavedSide | None:
+    """Return the critic of its own that a manifest describes, or None if there is none."""
+    config = manifest.config.get("critic")
+    if not isinstance(config, dict):
+        return None  # a value of another type is refused when the config is parsed
+    parts = {}
+    for slot in MODEL_SLOTS:
+        if CRITIC_PREFIX + slot in manifest.parts:
+            parts[slot] = manifest.parts[CRITIC_PREFIX + slot]
+    return _SavedSide("critic", config, parts)
+
+
+def _slots_to_choose(side: _SavedSide, code: ModelArgument | Mapping[str, Any] | None) -> list[str]:
+    """Return the slots whose saved parts an argument of `load` replaces.
+
+    Raises:
+        ConfigError: All parts of this side come from packages.
+    """
+    if code is None or isinstance(code, Mapping):
+        return []
+    if not side.own_slots:
+        raise ConfigError(
+            f"{side.argument}= is for a model of the program, but this model comes from packages:"
+            f" {', '.join(side.parts.values())}. Remove the argument."
+        )
+    return side.own_slots
+
+
 def _config_with_code(
-    manifest: Manifest, model: ModelArgument | Mapping[str, Any] | None
+    side: _SavedSide, model: ModelArgument | Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the saved config, with the code itself in place of the saved names.
+    """Return a saved config, with the code itself in place of the saved names.
 
     Raises:
         ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that
             contained no code.
     """
-    config = dict(manifest.config)
+    config = dict(side.config)
     arguments = config.get("custom_model_config", {})
     code_names = {name: value for name, value in arguments.items() if _contains_code(value)}
     # The code comes as a dictionary of arguments, or as those of a model in a `partial`.
@@ -352,10 +424,10 @@ def _config_with_code(
         raise ConfigError(
             f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy"
             " was saved, but code is not saved. Pass it:"
-            f" model={_example_with_code(manifest, code_names)}."
+            f" {side.argument}={_example_with_code(side, code_names)}."
         )
     if isinstance(model, Mapping):
-        _refuse_other_arguments(model, code_names)
+        _refuse_other_arguments(side, model, code_names)
     elif model is not None:
         config["custom_model"] = model
     if code_names:
@@ -363,21 +435,23 @@ def _config_with_code(
     return config
 
 
-def _example_with_code(manifest: Manifest, code_names: Mapping[str, Any]) -> str:
-    """Return an argument `model=` that supplies code, for an error message."""
-    if not _own_model_slots(manifest.parts):
+def _example_with_code(side: _SavedSide, code_names: Mapping[str, Any]) -> str:
+    """Return an argument of `load` that supplies code, for an error message."""
+    if not side.own_slots:
         return str(dict(code_names))
     arguments = ", ".join(f"{name}={value!r}" for name, value in code_names.items())
-    return f"functools.partial({manifest.config.get('custom_model')}, {arguments})"
+    return f"functools.partial({side.config.get('custom_model')}, {arguments})"
 
 
-def _refuse_other_arguments(model: Mapping[str, Any], code_names: Mapping[str, Any]) -> None:
+def _refuse_other_arguments(
+    side: _SavedSide, model: Mapping[str, Any], code_names: Mapping[str, Any]
+) -> None:
     other_names = [name for name in model if name not in code_names]
     if other_names:
         names_with_code = ", ".join(map(repr, code_names)) or "none"
         raise ConfigError(
-            f"model: {', '.join(map(repr, other_names))} had no code when the policy was saved;"
-            f" {names_with_code} did."
+            f"{side.argument}: {', '.join(map(repr, other_names))} had no code when the policy was"
+            f" saved; {names_with_code} did."
         )
 
 
@@ -388,27 +462,6 @@ def _contains_code(value: Any) -> bool:
     if isinstance(value, list):
         return any(_contains_code(item) for item in value)
     return isinstance(value, LeftOut)
-
-
-def _own_model_slots(parts: Mapping[str, str]) -> list[str]:
-    """Return the model's slots that the program's own parts fill."""
-    return [slot for slot in MODEL_SLOTS if slot in parts and not is_address(parts[slot])]
-
-
-def _without_own_model(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the saved parts without the one that `model=` replaces.
-
-    Raises:
-        ConfigError: All parts of the model come from packages.
-    """
-    own_slots = _own_model_slots(parts)
-    if not own_slots:
-        addresses = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
-        raise ConfigError(
-            "model= is for a model of the program, but this model comes from packages:"
-            f" {addresses}. Remove the argument."
-        )
-    return {slot: name for slot, name in parts.items() if slot not in own_slots}
 
 
 @contextmanager

@@ -215,6 +215,8 @@ def _check_files(manifest: Manifest, path: Path) -> None:
 _FLOAT = "$float"
 _SPACE = "$space"
 _CODE = "$code"
+#: The beginnings of the places at which a config may contain code.
+_PLACES_OF_CODE = ("custom_model_config[", "critic['custom_model_config'][")
 #: Such a key → what it stands for.
 _RESERVED = {_FLOAT: "infinity", _SPACE: "a space", _CODE: "the name of code"}
 
@@ -222,7 +224,7 @@ _RESERVED = {_FLOAT: "infinity", _SPACE: "a space", _CODE: "the name of code"}
 class LeftOut(str):
     """Name of a class or function in `custom_model_config`.
 
-    The code itself is not saved; `load(model=...)` supplies it.
+    The code itself is not saved; `load(model=...)` supplies it, or `load(critic=...)` for a critic.
     """
 
     __slots__ = ()
@@ -256,7 +258,7 @@ def _to_json(value: Any, place: str) -> Any:
                 f"config key {place!r} contains {value}, a space of a kind that no codec can save."
             )
         return {_SPACE: _to_json(space_data, place)}
-    if callable(value) and place.startswith("custom_model_config["):
+    if callable(value) and place.startswith(_PLACES_OF_CODE):
         # The user's class or function, or an instance that can be called.
         return {_CODE: getattr(value, "__qualname__", exact_type.__qualname__)}
     raise SavedPolicyError(

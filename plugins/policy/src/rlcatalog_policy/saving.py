@@ -109,14 +109,20 @@ def _config_to_save(resolution: Resolution) -> dict[str, Any]:
     """
     # Saved even if they have their defaults, which may change in a later version.
     rules = {key: resolution.config[key] for key in RULES}
-    # Last, the keys in which the model's parts name the models that they chose.
-    config = rules | resolution.config.given | resolution.pinned_keys()
+    config = rules | resolution.config_to_repeat()
+    _name_code(config, resolution)
+    if resolution.critic is not None:
+        _name_code(config["critic"], resolution.critic)
+    return config
+
+
+def _name_code(config: dict[str, Any], resolution: Resolution) -> None:
+    """Write the name of a model defined in the program in place of its code."""
     model_code = config.get("custom_model")
     for part in resolution.parts_by_slot(*MODEL_SLOTS).values():
         # Parts of the running program have their code for each framework; others have none here.
         if any(code is model_code for code in part.objects.values()):
             config["custom_model"] = part.name
-    return config
 
 
 def _write(folder: Path, array_files: Sequence[_ArrayFile], manifest: bytes) -> None:
