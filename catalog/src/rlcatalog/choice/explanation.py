@@ -15,6 +15,7 @@ from rlcatalog.choice.resolution import Resolution
 from rlcatalog.choice.selection import Choice, Verdict
 from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
+from rlcatalog.observations import Leaf
 from rlcatalog.spaces import ImageLayout
 
 #: What an explanation calls the slots, in its order → the slots.
@@ -96,13 +97,28 @@ class Explanation:
             "unused_masks": list(resolution.unused_masks),
             "plan": self._plan(),
             "filtered": self._filtered_paths(),
-            "model_sees": self._model_inputs(),
+            "model_sees": _model_inputs(resolution),
             "shapes": self._shapes_of_stages(),
             "env_wrappers": self._answers_of_wrappers(),
         }
+        if resolution.critic is not None:
+            data["critic"] = self._critic(resolution.critic)
         if self.frozen is not None:
             data["frozen"] = self.frozen
         return data
+
+    def _critic(self, critic: Resolution) -> dict[str, Any]:
+        """Return the parts of a critic of its own, and what it sees."""
+        policy_has_memory = self.resolution.choices["memory"].part is not None
+        critic_has_memory = critic.choices["memory"].part is not None
+        return {
+            "model": self._choice(critic.choices["trunk"]),
+            "memory": self._choice(critic.choices["memory"]),
+            "model_sees": _model_inputs(critic),
+            "unread": list(critic.unread),
+            "unseen": list(self.resolution.unseen),
+            "makes_recurrent": critic_has_memory and not policy_has_memory,
+        }
 
     def _action_parts(self) -> list[dict[str, Any]]:
         """Return the distributions inside a joint one."""
@@ -133,30 +149,28 @@ class Explanation:
         resolution = self.resolution
         leaves = resolution.preprocessor.leaves()
         scalings = resolution.leaf_scalings(leaves)
-        return [
-            {
-                "path": leaf.path,
-                "kind": leaf.kind,
-                "slice": [leaf.start, leaf.stop],
-                "shape": list(leaf.shape),
-                "scaling": scaling,
-                "image": _describe_image(resolution.image_layouts.get(leaf.path)),
-            }
-            for leaf, scaling in zip(leaves, scalings, strict=True)
-        ]
+        layouts = resolution.image_layouts
+        rows = []
+        for leaf, scaling in zip(leaves, scalings, strict=True):
+            rows.append(
+                {
+                    "path": leaf.path,
+                    "kind": leaf.kind,
+                    "slice": [leaf.start, leaf.stop],
+                    "shape": list(leaf.shape),
+                    "scaling": scaling,
+                    "image": _describe_image(layouts.get(leaf.path)),
+                }
+            )
+        if resolution.critic is not None:
+            _add_sides(rows, leaves, resolution, resolution.critic)
+        return rows
 
     def _filtered_paths(self) -> list[str]:
         observation_filter = self.resolution.new_filter
         if observation_filter is None:
             return []
         return [leaf.path for leaf in observation_filter.leaves]
-
-    def _model_inputs(self) -> list[dict[str, Any]]:
-        """Return the entries of the model's input, without the batch axis."""
-        return [
-            {"name": name, "shape": list(shape), "dtype": dtype}
-            for name, shape, dtype in self.resolution.model_views
-        ]
 
     def _shapes_of_stages(self) -> list[dict[str, Any]]:
         """Return the stages from observation to action, with their shapes."""
@@ -205,6 +219,37 @@ class Explanation:
             data["version"] = chosen.version
             data["config_keys"] = self.resolution.config_keys(chosen)
         return data
+
+
+def _model_inputs(resolution: Resolution) -> list[dict[str, Any]]:
+    """Return the entries of a model's input, without the batch axis."""
+    return [
+        {"name": name, "shape": list(shape), "dtype": dtype}
+        for name, shape, dtype in resolution.model_views
+    ]
+
+
+def _add_sides(
+    rows: Sequence[dict[str, Any]],
+    leaves: Sequence[Leaf],
+    policy: Resolution,
+    critic: Resolution,
+) -> None:
+    """Add to the row of each leaf which side of the model sees it, and what the critic does with
+    it.
+    """
+    scalings = critic.leaf_scalings(leaves)
+    for row, leaf, scaling in zip(rows, leaves, scalings, strict=True):
+        row["seen_by"] = []
+        if policy.sees(leaf):
+            row["seen_by"].append("policy")
+        else:
+            row["scaling"] = ""
+            row["image"] = ""
+        if critic.sees(leaf):
+            row["seen_by"].append("critic")
+            row["critic_scaling"] = scaling
+            row["critic_image"] = _describe_image(critic.image_layouts.get(leaf.path))
 
 
 class Line(NamedTuple):
@@ -271,6 +316,8 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
     sections.append(_observation_section(data))
     for slot in _SLOTS:
         first_lines = lines_of_slots.get(slot, [])
+        if slot == "action_dist" and "critic" in data:
+            sections += _critic_sections(data, most_lines)
         sections.append(_slot_section(slot, data, first_lines, most_lines))
     if "frozen" in data:  # only the explanation of a frozen policy says so
         sections.append(Section("frozen", shape="", why=data["frozen"]))
@@ -280,6 +327,8 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
         notes += _notes_on_keys(data)
     if data["unread"]:
         notes.append(("not read by any part", ", ".join(data["unread"])))
+    if "critic" in data:
+        notes += _notes_on_critic(data["critic"])
     if data["unused_masks"]:
         notes.append(("not used as action masks", ", ".join(data["unused_masks"])))
     for action_range in data["action_ranges"]:
@@ -292,10 +341,7 @@ def _lines_of_slots(data: Mapping[str, Any]) -> dict[str, list[Line]]:
     leaves = []
     for leaf in data["plan"]:
         leaves.append(Line(leaf["path"], _shape_text(leaf["shape"]), _leaf_note(leaf)))
-    model_inputs = []
-    for view in data["model_sees"]:
-        batch_shape = ["B", *view["shape"]]
-        model_inputs.append(Line(f"sees {view['name']}", _shape_text(batch_shape), view["dtype"]))
+    model_inputs = _lines_of_inputs(data["model_sees"])
     dists = []
     for node in data["action_parts"]:
         chosen = _chosen_candidate(node)
@@ -307,6 +353,15 @@ def _lines_of_slots(data: Mapping[str, Any]) -> dict[str, list[Line]]:
         "model": model_inputs,
         "action_dist": dists,
     }
+
+
+def _lines_of_inputs(model_inputs: Sequence[Mapping[str, Any]]) -> list[Line]:
+    """Return a line for each entry of a model's input."""
+    lines = []
+    for view in model_inputs:
+        batch_shape = ["B", *view["shape"]]
+        lines.append(Line(f"sees {view['name']}", _shape_text(batch_shape), view["dtype"]))
+    return lines
 
 
 def _observation_section(data: Mapping[str, Any]) -> Section:
@@ -336,6 +391,9 @@ def _notes_on_keys(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the config keys that each part reads, as notes."""
     readers = {slot: data[slot] for slot in _SLOTS}
     readers |= {node["path"]: node for node in data["action_parts"]}
+    if "critic" in data:
+        readers["critic"] = data["critic"]["model"]
+        readers["critic memory"] = data["critic"]["memory"]
     notes = []
     for name, part in readers.items():
         if part["config_keys"]:
@@ -381,7 +439,26 @@ def _leaf_note(leaf: Mapping[str, Any]) -> str:
     """
     start, stop = leaf["slice"]
     notes = [leaf["kind"], f"{start}:{stop}", leaf["image"], leaf["scaling"]]
+    if "seen_by" in leaf:
+        notes += _notes_on_sides(leaf)
     return ", ".join(note for note in notes if note)
+
+
+def _notes_on_sides(leaf: Mapping[str, Any]) -> list[str]:
+    """Return which side sees a leaf, and what the critic does with it if the policy does not do the
+    same.
+    """
+    sides = leaf["seen_by"]
+    notes = []
+    if "critic" in sides:
+        of_policy = (leaf["image"], leaf["scaling"])
+        of_critic = (leaf["critic_image"], leaf["critic_scaling"])
+        if of_critic != of_policy:
+            notes += [f"critic: {note}" for note in of_critic if note]
+    seen_by = "neither side"
+    if sides:
+        seen_by = " and ".join(sides)
+    return [*notes, f"seen by {seen_by}"]
 
 
 def _describe_image(layout: ImageLayout | None) -> str:
@@ -419,9 +496,66 @@ def _slot_section(
         for node in data["action_parts"]:  # the distributions inside a joint one
             others += [(f"{node['path']}: {name}", why) for name, why in _losers(node)]
     name = choice["chosen"]
+    # The value may have a copy of the part.
+    stage_names = (f"{name}: ", f"value, {name}: ")
+    return _section_of_part(slot, choice, others, stage_names, data, first_lines, most_lines)
+
+
+def _critic_sections(data: Mapping[str, Any], most_lines: int) -> list[Section]:
+    """Return the sections of a critic of its own: for its trunk and for its memory."""
+    critic = data["critic"]
+    trunk = critic["model"]
+    memory = critic["memory"]
+    memory_lines = []
+    if critic["makes_recurrent"]:
+        note = "the policy has none, but is trained on sequences, because its critic has one"
+        memory_lines.append(Line("memory of the critic alone", note=note))
+    trunk_stages = (f"critic, {trunk['chosen']}: ", "critic, value")
+    memory_stages = (f"critic, {memory['chosen']}: ",)
+    input_lines = _lines_of_inputs(critic["model_sees"])
+    return [
+        _section_of_part(
+            "critic", trunk, _losers(trunk), trunk_stages, data, input_lines, most_lines
+        ),
+        _section_of_part(
+            "critic memory", memory, _losers(memory), memory_stages, data, memory_lines, most_lines
+        ),
+    ]
+
+
+def _notes_on_critic(critic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    notes = []
+    if critic["unread"]:
+        notes.append(("critic: not read by any part", ", ".join(critic["unread"])))
+    if critic["unseen"]:
+        notes.append(("seen by neither side", ", ".join(critic["unseen"])))
+    return notes
+
+
+def _section_of_part(
+    label: str,
+    choice: Mapping[str, Any],
+    others: Sequence[tuple[str, str]],
+    stage_names: tuple[str, ...],
+    data: Mapping[str, Any],
+    first_lines: Sequence[Line],
+    most_lines: int,
+) -> Section:
+    """Return the section of a part that was chosen, or of an empty slot.
+
+    Args:
+        label: What the section calls the slot.
+        choice: The choice for the slot.
+        others: The name of each part that was not chosen, and the reason.
+        stage_names: The beginnings of the names of the part's stages.
+        data: The explanation.
+        first_lines: The lines before the stages.
+        most_lines: The maximum number of lines of each kind.
+    """
+    name = choice["chosen"]
     if name is None:
-        return Section(f"{slot}: -", shape="", why=choice["reason"], others=others)
-    title = f"{slot}: {name}"
+        return Section(f"{label}: -", shape="", why=choice["reason"], others=others)
+    title = f"{label}: {name}"
     shape = ""
     stages = []
     for stage in data["shapes"]:
@@ -429,8 +563,7 @@ def _slot_section(
         stage_shape = _shape_text(stage["shape"])
         if stage_name == title:
             shape = stage_shape
-        # The value may have a copy of the part.
-        if stage_name.startswith((f"{name}: ", f"value, {name}: ")):
+        if stage_name.startswith(stage_names):
             stages.append(Line(stage_name, stage_shape))
     why = choice["reason"]
     rank = _chosen_candidate(choice)["rank"]
