@@ -18,6 +18,12 @@ from rlcatalog_policy import TEMPORARY, Policy, sync_folder
 
 def export(policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
     """Write a policy in a format; see `Policy.export`."""
+    if policy.resolution.visible is not None:
+        raise NotServedError(
+            "export: with obs_groups, the policy sees a part of the observation, but an exported"
+            " file would ask for all of it. Save the policy, which acts without the"
+            " rest (policy.save)."
+        )
     target = Path(path)
     catalog = policy.catalog
     part = exporter_for(catalog, target, format)

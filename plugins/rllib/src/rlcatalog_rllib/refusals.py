@@ -49,6 +49,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     Raises:
         NotServedError: The model does not; the message gives the reason.
     """
+    _refuse_critic(policy, "DQN")
     if not _has_value_per_action(policy):
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; found {policy.action_space} with"
@@ -72,6 +73,7 @@ def check_soft_served(policy: Policy) -> None:
     Raises:
         NotServedError: The model does not; the message gives the reason.
     """
+    _refuse_critic(policy, "SAC")
     if policy.memory or policy.views:
         raise NotServedError(
             f"SAC trains on single steps, but {policy.model_name} has a memory or views of the"
@@ -83,6 +85,16 @@ def check_soft_served(policy: Policy) -> None:
             f" samples with gradients; found {policy.action_space} with the distribution"
             f" {policy.resolution.dists.part.name!r}."
             " For a Box, use custom_action_dist='squashed_gaussian' (rlcatalog-bounded)."
+        )
+
+
+def _refuse_critic(policy: Policy, algorithm: str) -> None:
+    """Raise an error if a policy has a critic of its own, which the algorithm would not train."""
+    if policy.resolution.critic is not None:
+        raise NotServedError(
+            f"critic: RLlib's {algorithm} learns the values of actions, not of observations, and"
+            " would not train a critic of its own. Use PPO, APPO or IMPALA, or remove critic and"
+            " obs_groups from the model config."
         )
 
 

@@ -146,10 +146,15 @@ def _build_parts(catalog: Catalog, origin: Origin | None, resolution: Resolution
     """Build the preprocessor and the trunk that a resolution describes.
 
     Raises:
-        NotServedError: The config selects a filter, a memory or a head.
+        NotServedError: The config selects a filter, a memory, a head or a critic.
         ConfigError: The trunk is an instance.
     """
     refuse_filter(resolution)
+    if resolution.critic is not None:
+        raise NotServedError(
+            "critic: Stable-Baselines3's DQN, SAC and TD3 have critics of their own; a features"
+            " extractor is only a trunk. Remove critic and obs_groups from the model config."
+        )
     for slot in ("memory", "head"):
         if resolution.choices[slot].part is not None:
             raise NotServedError(
