@@ -53,6 +53,10 @@ MODELS = {
         "attention_memory_training": 4,
     },
     "autoregressive": {**NET, "use_autoregressive": True},
+    "recurrent_critic": {
+        **NET_FOR_SEQUENCES,
+        "critic": {**NET, "use_lstm": True, "lstm_cell_size": 5},
+    },
 }
 
 
@@ -144,11 +148,13 @@ def train_and_save(make_env, config, folder, *, iterations):
         ("torch", "lstm"),
         ("torch", "attention"),
         ("torch", "autoregressive"),
+        ("torch", "recurrent_critic"),
         # TensorFlow is slow: it traces each model twice.
         ("tf", "lstm"),
         pytest.param("tf", "filter", marks=pytest.mark.slow),
         pytest.param("tf", "attention", marks=pytest.mark.slow),
         pytest.param("tf", "autoregressive", marks=pytest.mark.slow),
+        pytest.param("tf", "recurrent_critic", marks=pytest.mark.slow),
     ],
 )
 def test_resumed_run_equals_an_uninterrupted_run(framework, model, tmp_path):

@@ -1,0 +1,153 @@
+"""PPO and A2C with a critic of its own, which sees what the policy does not see."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from builders import assert_every_weight_changed
+from gymnasium.spaces import Box, Dict, Discrete
+
+from rlcatalog_ppo import A2C, PPO
+
+pytestmark = pytest.mark.twins
+
+STEPS = 10
+SMALL = {
+    "num_envs": 3,
+    "rollout_length": 17,
+    "minibatch_size": 16,
+    "num_epochs": 2,
+    "lr": 0.01,
+    "seed": 0,
+}
+ALL_OF_BOTH = {"policy": ["x"], "critic": ["level", "x"]}
+LSTM = {"use_lstm": True, "lstm_cell_size": 5}
+
+
+class HiddenLevel(gym.Env):
+    """An episode's level is drawn at its start, and is part of every reward; the action earns 1 if
+    it names the sign of `x[0]`. The policy needs no level, but the value depends on it.
+    """
+
+    observation_space = Dict(
+        {"level": Box(-1, 1, (1,), np.float32), "x": Box(-1, 1, (2,), np.float32)}
+    )
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.level = self.np_random.uniform(-1, 1)
+        self.t = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        is_right = int(action) == int(self.x[0] > 0)
+        self.t += 1
+        reward = 2 * self.level + float(is_right)
+        return self._observe(), reward, self.t == STEPS, False, {}
+
+    def _observe(self):
+        place = 2 * self.t / STEPS - 1  # from -1 to 1
+        self.x = np.array([self.np_random.uniform(-1, 1), place], np.float32)
+        return {"level": np.array([self.level], np.float32), "x": self.x}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "framework", "model"),
+    [
+        (PPO, "torch", {}),
+        (A2C, "torch", {}),
+        (PPO, "torch", LSTM),
+        (PPO, "tf", {}),
+        pytest.param(PPO, "tf", LSTM, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("critic", [{}, LSTM], ids=["plain", "lstm"])
+def test_training_reaches_every_weight(algorithm, framework, model, critic):
+    config = {
+        "fcnet_hiddens": [8],
+        "max_seq_len": 4,
+        "critic": {"fcnet_hiddens": [6], **critic},
+        "obs_groups": ALL_OF_BOTH,
+        **model,
+    }
+    if not model and not critic:
+        del config["max_seq_len"]  # nothing would read it
+    options = {**SMALL, "framework": framework, "model": config}
+    if algorithm is A2C:  # it has neither minibatches nor epochs
+        del options["minibatch_size"]
+        del options["num_epochs"]
+    algo = algorithm(HiddenLevel, options)
+    before = algo.policy.model.get_weights()
+
+    for _ in range(2):
+        algo.train()
+
+    assert_every_weight_changed(before, algo.policy.model.get_weights())
+
+
+def test_trained_policy_acts_without_the_level():
+    config = {"fcnet_hiddens": [8], "critic": {"fcnet_hiddens": [6]}, "obs_groups": ALL_OF_BOTH}
+    algo = PPO(HiddenLevel, {**SMALL, "framework": "torch", "model": config})
+    algo.train()
+    x = np.zeros((2, 2), np.float32)
+    level = np.ones((2, 1), np.float32)
+
+    step = algo.policy.act({"x": x}, explore=False)
+
+    assert step.value is None
+    with_level = algo.policy.act({"x": x, "level": level}, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, with_level.dist_inputs)
+
+
+# --- learning -------------------------------------------------------------------------------------
+
+LEARNING = {
+    "num_envs": 8,
+    "rollout_length": 40,
+    "minibatch_size": 80,
+    "num_epochs": 6,
+    "lr": 0.003,
+    "gamma": 0.99,
+    "framework": "torch",
+}
+
+
+def value_error(groups, seed):
+    """Train for 12,800 steps, and return the mean squared error of the values."""
+    net = {"fcnet_hiddens": [32]}
+    model = {**net, "critic": net, "obs_groups": groups}
+    algo = PPO(HiddenLevel, {**LEARNING, "seed": seed, "model": model})
+    for _ in range(40):  # each is 320 steps
+        algo.train()
+    errors = []
+    env = HiddenLevel()
+    for episode in range(50):
+        obs, _ = env.reset(seed=1000 + episode)
+        values = []
+        rewards = []
+        is_over = False
+        while not is_over:
+            step = algo.policy.act([obs])
+            values.append(step.value[0])
+            obs, reward, is_over, _, _ = env.step(step.action[0])
+            rewards.append(reward)
+        target = 0.0
+        for value, reward in zip(reversed(values), reversed(rewards), strict=True):
+            target = reward + LEARNING["gamma"] * target
+            errors.append((value - target) ** 2)
+    return np.mean(errors)
+
+
+@pytest.mark.learn
+@pytest.mark.filterwarnings("ignore:obs_groups")  # in one case, neither side sees the level
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("seed", range(5))
+def test_critic_that_sees_the_level_values_better(seed):
+    symmetric = {"policy": ["x"], "critic": ["x"]}
+
+    error_of_symmetric = value_error(symmetric, seed)
+    error = value_error(ALL_OF_BOTH, seed)
+
+    assert error < 0.5 * error_of_symmetric
