@@ -109,6 +109,12 @@ CASES = {
     "lstm-both": make_case(
         {"cart": CART, "secret": SECRET}, policy=["cart"], critic=LSTM_OF_CRITIC, **LSTM
     ),
+    "past-actions-of-critic": make_case(
+        {"cart": CART, "secret": SECRET},
+        policy=["cart"],
+        critic={**LSTM_OF_CRITIC, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+        max_seq_len=7,
+    ),
     "attention-policy": make_case({"cart": CART, "secret": SECRET}, policy=["cart"], **ATTENTION),
     "attention-critic": make_case(
         {"cart": CART, "secret": SECRET}, policy=["cart"], critic=ATTENTION
@@ -121,7 +127,10 @@ CASES = {
     ),
 }
 MEMORIES = [name for name in CASES if "lstm" in name or "attention" in name]
+#: Cases whose models read only observations and their own states.
+WITHOUT_PAST = [name for name in CASES if "past" not in name]
 each_case = pytest.mark.parametrize("case", CASES)
+each_case_without_past = pytest.mark.parametrize("case", WITHOUT_PAST)
 each_memory = pytest.mark.parametrize("case", MEMORIES)
 
 BESIDE = CASES["vector"]
@@ -142,6 +151,12 @@ def observations_of(policy, rows=4, seed=0):
         if "action_mask" in obs:
             obs["action_mask"][:] = 1
     return observations
+
+
+def act(policy, observations):
+    """Take the first step of episodes, without exploring."""
+    no_reward = np.zeros(len(observations))
+    return policy.act(observations, prev_reward=no_reward, explore=False)
 
 
 def replace_secret(obs, value):
@@ -191,7 +206,7 @@ def gradients(policy, encoded):
 
 
 @frameworks
-@each_case
+@each_case_without_past
 def test_outputs_have_no_gradient_for_a_hidden_entry(case, framework):
     policy = build_case(case, framework)
     encoded = policy.preprocess(observations_of(policy))
@@ -211,8 +226,8 @@ def test_hidden_entry_changes_values_alone(case, framework):
     observations = observations_of(policy)
     others = [replace_secret(obs, 0.5) for obs in observations]
 
-    step = policy.act(observations, explore=False)
-    other_step = policy.act(others, explore=False)
+    step = act(policy, observations)
+    other_step = act(policy, others)
 
     np.testing.assert_array_equal(step.dist_inputs, other_step.dist_inputs)
     assert (step.value != other_step.value).all()
@@ -224,8 +239,8 @@ def test_policy_acts_without_the_critics_entry(case, framework):
     policy = build_case(case, framework)
     observations = observations_of(policy)
 
-    step = policy.act(observations, explore=False)
-    narrow_step = policy.act([without_secret(obs) for obs in observations], explore=False)
+    step = act(policy, observations)
+    narrow_step = act(policy, [without_secret(obs) for obs in observations])
 
     assert narrow_step.value is None
     np.testing.assert_array_equal(narrow_step.dist_inputs, step.dist_inputs)
@@ -391,7 +406,7 @@ def test_stored_steps_score_as_acting_did(case, framework):
     state = None
     for seed in range(4):
         observations = observations_of(policy, rows=2, seed=seed)
-        step = policy.act(observations, state)
+        step = policy.act(observations, state, prev_reward=np.full(2, 0.1 * seed))
         encoded.append(policy.preprocess(observations))
         steps.append(step)
         state = step.state
@@ -402,6 +417,11 @@ def test_stored_steps_score_as_acting_did(case, framework):
     }
     if policy.memory:
         batch["seq_lens"] = np.array(lengths, np.int32)
+    if policy.views:
+        names = steps[0].state.seen
+        batch["views"] = {
+            name: select_first([step.state.seen[name] for step in steps], lengths) for name in names
+        }
 
     evaluation = policy.evaluate(batch)
 
@@ -424,8 +444,8 @@ def test_weights_mean_the_same_in_both_frameworks(case):
     tf_policy.model.set_weights(policy.model.get_weights())
     observations = observations_of(policy)
 
-    step = policy.act(observations, explore=False)
-    tf_step = tf_policy.act(observations, explore=False)
+    step = act(policy, observations)
+    tf_step = act(tf_policy, observations)
 
     np.testing.assert_allclose(tf_step.dist_inputs, step.dist_inputs, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(tf_step.value, step.value, rtol=1e-4, atol=1e-5)
@@ -468,8 +488,8 @@ def test_loaded_policy_acts_the_same(case, framework, tmp_path):
 
     loaded = rlcatalog.load(tmp_path)
 
-    step = policy.act(observations, explore=False)
-    loaded_step = loaded.act(observations, explore=False)
+    step = act(policy, observations)
+    loaded_step = act(loaded, observations)
     np.testing.assert_array_equal(loaded_step.dist_inputs, step.dist_inputs)
     np.testing.assert_array_equal(loaded_step.value, step.value)
 
@@ -482,8 +502,8 @@ def test_copied_policy_acts_the_same(make_copy, case):
 
     copied = make_copy(policy)
 
-    step = policy.act(observations, explore=False)
-    copied_step = copied.act(observations, explore=False)
+    step = act(policy, observations)
+    copied_step = act(copied, observations)
     np.testing.assert_array_equal(copied_step.dist_inputs, step.dist_inputs)
     np.testing.assert_array_equal(copied_step.value, step.value)
 
@@ -571,6 +591,40 @@ def test_class_in_rllibs_form_acts_beside_a_critic():
         step.dist_inputs, policy.model.policy.logits(torch.ones(2, 3)).detach(), rtol=1e-6
     )
     assert policy.model.get_weights()["value.weight"].shape == (1, 6)
+
+
+def test_class_in_rllibs_form_estimates_values_of_sequences():
+    config = {**SMALL_NETS, **LSTM, "critic": {"custom_model": RllibModel}}
+    policy = rlcatalog.build(CART, Discrete(2), config)
+    obs = np.random.default_rng(0).uniform(-1, 1, (3, 3)).astype(np.float32)
+
+    batch = {"obs": obs, "raw_action": np.zeros((3, 1)), "seq_lens": np.array([2, 1], np.int32)}
+    value = policy.evaluate(batch).value
+
+    layer = policy.model.critic.value_branch
+    torch.testing.assert_close(value, layer(torch.from_numpy(obs))[:, 0])
+
+
+class MaskedModel(TorchModelV2):
+    """A model in RLlib's form, which sees the action mask."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.layer = torch.nn.Linear(3, self.num_outputs)
+
+    def forward(self, input_dict, state, seq_lens):
+        assert input_dict["obs"]["action_mask"].shape[1] == 4
+        return self.layer(input_dict["obs"]["cart"]), state
+
+
+def test_critic_sees_no_mask_that_the_policy_sees():
+    space = Dict({"action_mask": MultiBinary(4), "cart": CART})
+    config = {"custom_model": MaskedModel, "critic": {"fcnet_hiddens": [7]}}
+    policy = rlcatalog.build(space, Discrete(4), config)
+
+    policy.act(observations_of(policy))
+
+    assert policy.model.get_weights()["critic.hidden.layers.0.weight"].shape == (7, 3)
 
 
 def test_class_that_is_no_trunk_is_named_under_a_memory():
@@ -698,6 +752,17 @@ class PastObservations(TorchModelV2):
 
     def value_function(self):
         return torch.zeros(1)
+
+
+def test_different_views_of_one_name_are_refused():
+    config = {
+        **LSTM,
+        "lstm_use_prev_action": True,
+        "critic": {**ATTENTION, "attention_use_n_prev_actions": 2},
+    }
+
+    with pytest.raises(NotServedError, match="different views under the name"):
+        rlcatalog.build(CART, Discrete(2), config)
 
 
 def test_views_of_past_observations_are_refused_under_groups():
