@@ -123,6 +123,9 @@ def policy_sheet(policy: Policy) -> Sheet:
     resolution = policy.resolution
     parts = resolution.parts_by_slot("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
     part_rows = [(slot, part.name, part.provider) for slot, part in parts.items()]
+    if resolution.critic is not None:
+        for slot, part in resolution.critic.parts_by_slot(*MODEL_SLOTS).items():
+            part_rows.append((f"critic: {slot}", part.name, part.provider))
     shape_rows = []
     for stage in resolution.shapes:
         shape_text = "-" if stage.shape is None else str(stage.shape)
