@@ -44,6 +44,23 @@ def pipeline() -> str:
     return rlcatalog.explain(obs, gym.spaces.Discrete(3), config, "torch").svg()
 
 
+def critic() -> str:
+    """Return the picture of a lookup with a critic that sees what the policy does not."""
+    obs = gym.spaces.Dict(
+        {
+            "camera": gym.spaces.Box(0, 255, (32, 32, 3), np.uint8),
+            "friction": gym.spaces.Box(0, 1, (1,), np.float32),
+            "joints": gym.spaces.Box(-1, 1, (6,), np.float32),
+        }
+    )
+    config = {
+        "fcnet_hiddens": [64],
+        "critic": {"fcnet_hiddens": [256, 256]},
+        "obs_groups": {"policy": ["camera", "joints"], "critic": ["friction", "joints"]},
+    }
+    return rlcatalog.explain(obs, gym.spaces.Box(-1, 1, (6,)), config, "torch").svg()
+
+
 def faster() -> Iterator[tuple[str, float]]:
     """Yield what was measured beside another library, and how many times faster rlcatalog is."""
     parts = json.loads((ROOT / "benchmarks/ratios.json").read_text(encoding="utf-8"))
@@ -130,7 +147,12 @@ def packages() -> str:
     return picture(body, _WIDTH, 8 + high * len(boxes))
 
 
-DRAWN = {"pipeline.svg": pipeline, "packages.svg": packages, "speed.svg": speed}
+DRAWN = {
+    "pipeline.svg": pipeline,
+    "critic.svg": critic,
+    "packages.svg": packages,
+    "speed.svg": speed,
+}
 
 
 def main(arguments: list[str]) -> int:
