@@ -10,6 +10,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError, UnusedMaskWarning
 from rlcatalog.spaces import SpaceInfo
+from rlcatalog_policy import read_manifest
+from rlcatalog_policy.manifest import encode
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
@@ -57,6 +59,13 @@ class Rows:
 @pytest.fixture
 def rows():
     return Rows(6)
+
+
+def change_saved_config(folder, **keys):
+    """Change keys in the config of a saved policy."""
+    manifest = read_manifest(folder)
+    manifest.config.update(keys)
+    (folder / "policy.json").write_bytes(encode(manifest))
 
 
 # --- acting ---------------------------------------------------------------------------------------
@@ -165,6 +174,45 @@ def test_key_with_a_dot_is_found_before_a_path():
     assert policy.encoded_space.shape == (3,)
 
 
+@pytest.mark.parametrize("key", ["obs['p']['action_mask']", 'obs["p"]["action_mask"]'])
+def test_mask_is_found_by_its_path_in_python_syntax(key, rows, tmp_path):
+    policy = rlcatalog.build(NESTED, FOUR_ACTIONS, SMALL | {"action_mask_key": key}, "torch")
+    np.testing.assert_array_equal(policy.action_mask(rows.nested), rows.mask)
+    policy.save(tmp_path)
+    loaded = rlcatalog.load(tmp_path)
+    np.testing.assert_array_equal(loaded.action_mask(rows.nested), rows.mask)
+
+
+@pytest.mark.parametrize("use_parametric", [False, True])
+def test_mask_at_the_top_is_found_by_its_path(use_parametric, rows):
+    config = {"action_mask_key": "obs['action_mask']", "use_parametric": use_parametric}
+    policy = rlcatalog.build(FLAT, FOUR_ACTIONS, SMALL | config, "torch")
+    np.testing.assert_array_equal(policy.action_mask(rows.flat), rows.mask)
+    assert policy.encoded_space.shape == (5,)  # x and q
+
+
+class TestTwoMasks:
+    """A key with a dot, and a path that looks the same."""
+
+    SPACE = Dict({"p.action_mask": MultiBinary(4), **NESTED.spaces})
+
+    def test_short_path_is_an_error(self):
+        with pytest.raises(ConfigError, match=r"'p\.action_mask' has several meanings"):
+            rlcatalog.build(self.SPACE, FOUR_ACTIONS, NESTED_CONFIG, "torch")
+
+    def test_saved_policy_keeps_the_meaning_of_its_key(self, rows, tmp_path):
+        config = SMALL | {"action_mask_key": "obs['p.action_mask']"}
+        policy = rlcatalog.build(self.SPACE, FOUR_ACTIONS, config, "torch")
+        policy.save(tmp_path)
+        # As policies were saved when a key with a dot was found before a path.
+        change_saved_config(tmp_path, action_mask_key="p.action_mask")
+
+        loaded = rlcatalog.load(tmp_path)
+
+        obs = {"p.action_mask": np.eye(4, dtype=np.int8)[[2] * 6], **rows.nested}
+        assert set(loaded.act(obs).action) == {2}
+
+
 # --- models that see the mask ---------------------------------------------------------------------
 
 
@@ -270,10 +318,13 @@ def test_key_none_leaves_the_mask_an_observation():
     assert policy.encoded_space.shape == (9,)  # 4 of the mask, 3 of x, 2 of q
 
 
-def test_path_that_leads_nowhere_is_an_error():
-    config = SMALL | {"action_mask_key": "p.mask"}
-    with pytest.raises(ConfigError, match=r"'action_mask_key': 'p\.mask' is not in obs"):
+@pytest.mark.parametrize("key", ["p.mask", "obs['p']['mask']", "obs[0]"])
+def test_path_that_leads_nowhere_is_an_error(key):
+    config = SMALL | {"action_mask_key": key}
+    with pytest.raises(ConfigError, match="is not a part of the observation") as caught:
         rlcatalog.build(NESTED, FOUR_ACTIONS, config, "torch")
+    assert str(caught.value).startswith(f"action_mask_key: {key!r}")
+    assert "obs['p']['action_mask']" in str(caught.value)
 
 
 # --- SpaceInfo.without ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 import warm
 from gymnasium import spaces
 
@@ -12,6 +13,8 @@ from rlcatalog import Match, ModelCatalog, ModelSpec, Rank, Stage
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     ConfigError,
+    ConfigTypeError,
+    ModelContractError,
     UnknownNameError,
     UnsupportedSpaceError,
 )
@@ -279,9 +282,37 @@ def test_input_nets_with_a_memory_is_an_error(make_catalog):
     )
 
 
-def test_input_nets_with_a_number_is_an_error(catalog):
-    with pytest.raises(ConfigError, match=r"'input_nets'.*expected 'str', got 'int'"):
-        catalog.parse_config({"input_nets": {"obs['speed']": 3}})
+def test_input_nets_takes_short_paths(catalog):
+    config = {"fcnet_hiddens": [5], "input_nets": {"camera": "fcnet", "units[:][1]": "fcnet"}}
+
+    resolution = catalog.resolve(MIXED, THREE_ACTIONS, config)
+
+    # A saved policy has the paths in the form that `explain` shows.
+    paths = ["obs['camera']", "obs['speed']", "obs['units'][:][0]", "obs['units'][:][1]"]
+    assert list(resolution.pinned_keys()["input_nets"]) == paths
+    assert "complex_input: obs['camera']: fcnet: hidden 1 (tanh)" in explain_shapes(catalog, config)
+
+
+def test_input_nets_with_two_paths_of_one_part_is_an_error(catalog):
+    nets = {"camera": "fcnet", "obs['camera']": "visionnet"}
+
+    with pytest.raises(ConfigError, match="two paths name the part obs"):
+        catalog.resolve(MIXED, THREE_ACTIONS, {"input_nets": nets})
+
+
+@pytest.mark.parametrize("net", [3, None, ["fcnet"], torch.nn.Flatten()], ids=str)
+def test_input_nets_with_another_value_is_an_error(catalog, net):
+    with pytest.raises(ConfigTypeError, match="expected the name of a model") as caught:
+        catalog.parse_config({"input_nets": {"obs['speed']": net}})
+
+    assert "'input_nets': for \"obs['speed']\"" in str(caught.value)
+
+
+def test_input_nets_with_a_class_that_is_no_module_is_an_error(catalog):
+    with pytest.raises(ModelContractError, match="input_nets: for") as caught:
+        catalog.resolve(MIXED, THREE_ACTIONS, {"input_nets": {"speed": int}})
+
+    assert "custom_model" not in str(caught.value)
 
 
 def test_tie_between_nets_says_how_to_name_one(make_catalog):

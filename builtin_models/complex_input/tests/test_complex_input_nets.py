@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from gymnasium import spaces
 from model_runs import add_to_weights, assert_close, run_model
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, SavedPolicyError
+from rlcatalog.models import weights_of
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.spaces import Repeated
 from rlcatalog_tf import TFModelV2
@@ -401,6 +404,98 @@ def test_unsuitable_net_is_an_error(cls, error, message, make_catalog):
 
     with pytest.raises(error, match=message):
         rlcatalog.build(SPACE, THREE_ACTIONS, config, "torch", catalog=catalog)
+
+
+# --- nets as code ---------------------------------------------------------------------------------
+
+
+class SpeedNet(torch.nn.Module):
+    """A plain module for the speed."""
+
+    def __init__(self, space):
+        super().__init__()
+        self.layer = torch.nn.Linear(space.shape[0], 6)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def make_speed_net(space):
+    return SpeedNet(space)
+
+
+def make_keras_net():
+    return tf.keras.Sequential([tf.keras.layers.Dense(6)])
+
+
+nets_as_code = pytest.mark.parametrize(
+    ("net", "net_framework"),
+    [
+        pytest.param(SpeedNet, "torch", id="class"),
+        pytest.param(make_speed_net, "torch", id="function"),
+        pytest.param(functools.partial(SpeedNet), "torch", id="partial"),
+        pytest.param(RecordingNet, "torch", id="class in RLlib's form"),
+        pytest.param(make_keras_net, "tf", id="Keras"),
+    ],
+)
+
+
+def build_with_speed_net(net, net_framework, **config):
+    config = {"input_nets": {"speed": net}, **config}
+    return rlcatalog.build(SPACE, THREE_ACTIONS, config, net_framework)
+
+
+@nets_as_code
+class TestNetAsCode:
+    def test_net_of_the_part_is_the_code(self, net, net_framework):
+        policy = build_with_speed_net(net, net_framework)
+        camera, frames, speed = policy.model.nets
+        assert type(camera).__name__ == "VisionNetwork"
+        assert type(frames).__name__ == "VisionNetwork"
+        assert speed.num_outputs == (3 if net is RecordingNet else 6)
+        policy.act([SPACE.sample()])
+
+    def test_value_has_a_net_with_its_own_weights(self, net, net_framework):
+        if net is RecordingNet:
+            pytest.skip("it has no weights")
+        policy = build_with_speed_net(net, net_framework, vf_share_layers=False)
+        own = weights_of(policy.model.nets[2])
+        of_value = weights_of(policy.model.value_nets[2])
+        assert own
+        assert own.keys() == of_value.keys()
+        assert any(not np.array_equal(own[name], of_value[name]) for name in own)
+
+    def test_saved_policy_needs_the_code_again(self, net, net_framework, tmp_path):
+        policy = build_with_speed_net(net, net_framework)
+        policy.save(tmp_path)
+        with pytest.raises(ConfigError, match="contained code when") as caught:
+            rlcatalog.load(tmp_path)
+        assert "input_nets: \"obs['speed']\"" in str(caught.value)
+
+        loaded = rlcatalog.load(tmp_path, model={"obs['speed']": net})
+
+        observations = [SPACE.sample() for _ in range(3)]
+        expected = policy.act(observations, explore=False).dist_inputs
+        actual = loaded.act(observations, explore=False).dist_inputs
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+    def test_copy_has_equal_weights(self, net, net_framework):
+        policy = build_with_speed_net(net, net_framework)
+        twin = copy.deepcopy(policy)
+        for name, array in policy.model.get_weights().items():
+            np.testing.assert_array_equal(twin.model.get_weights()[name], array)
+
+
+def test_explanation_names_the_class_of_a_net():
+    policy = build_with_speed_net(SpeedNet, "torch")
+    stages = [row["stage"] for row in policy.explain().as_dict()["shapes"]]
+    assert "complex_input: obs['speed']: SpeedNet: output" in stages
+
+
+def test_policy_with_code_in_the_config_cannot_be_pickled():
+    policy = build_with_speed_net(SpeedNet, "torch")
+    with pytest.raises(SavedPolicyError, match="is in the config itself"):
+        pickle.dumps(policy)
 
 
 # --- weights and copies ---------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 from . import public_index as public_index
 from ._version import __version__ as __version__
-from .actions.masks import mask_entry as mask_entry, mask_key_path as mask_key_path
+from .actions.masks import mask_key_path as mask_key_path
 from .actions.tensor_actions import exported_dtype as exported_dtype
 from .choice.dist_plan import DistPlan as DistPlan
 from .choice.environments import (

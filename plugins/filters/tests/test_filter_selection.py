@@ -144,6 +144,13 @@ def test_action_mask_under_another_key_is_not_filtered():
     check_filtered_leaves(NESTED_MASK, paths, action_mask_key="action_masks")
 
 
+@pytest.mark.parametrize("key", ["obs['a']['action_mask']", "a.action_mask"])
+def test_action_mask_at_a_path_is_not_filtered(key):
+    check_filtered_leaves(
+        NESTED_MASK, ["obs['a']['x']", "obs['action_masks']"], action_mask_key=key
+    )
+
+
 def test_parts_of_an_action_mask_are_not_filtered():
     space = spaces.Dict({"action_mask": spaces.Tuple((MASK, MASK)), "x": MASK})
 
@@ -193,6 +200,11 @@ def test_action_mask_cannot_be_included():
             id="include-all-but-some",
         ),
         pytest.param(
+            {"filter_include": ["wheels", "speed"], "filter_exclude": ["wheels[1]"]},
+            ["obs['speed']", "obs['wheels'][0]"],
+            id="short-paths",
+        ),
+        pytest.param(
             {"filter_include": ["obs['wheels']"], "filter_exclude": ["obs['wheels'][1]"]},
             ["obs['wheels'][0]"],
             id="include-a-tuple-but-a-part",
@@ -204,17 +216,23 @@ def test_include_replaces_the_default_and_exclude_wins(options, paths):
 
 
 @pytest.mark.parametrize("key", ["filter_include", "filter_exclude"])
-@pytest.mark.parametrize("path", ["obs['spee']", "obs['speed'", "speed", "obs['speed'][0]", ""])
+@pytest.mark.parametrize("path", ["obs['spee']", "obs['speed'", "spee", "obs['speed'][0]", ""])
 def test_unknown_path_error_lists_the_leaves(key, path):
     with pytest.raises(ConfigError) as caught:
         make_filter(**{key: ["obs['gear']", path]})
 
     message = str(caught.value)
-    assert message.startswith(
-        f"{key}: the observation has no leaf at or below {path!r}; its leaves are "
-    )
+    assert message.startswith(f"{key}: {path!r} is not a part of the observation.")
     for leaf in default_catalog().preprocessor_for(SpaceInfo.read(CAR), {}).leaves():
         assert leaf.path in message
+
+
+def test_path_with_two_meanings_is_an_error():
+    space = spaces.Dict({"a": spaces.Dict({"b": spaces.Box(-1, 1)}), "a.b": spaces.Box(-1, 1)})
+
+    with pytest.raises(ConfigError, match=r"'a\.b' has several meanings"):
+        make_filter(space, filter_include=["a.b"])
+    check_filtered_leaves(space, ["obs['a.b']"], filter_include=["obs['a.b']"])
 
 
 @pytest.mark.parametrize("clip", [0.0, -1])

@@ -690,7 +690,7 @@ def test_missing_size_error_names_path_and_key(space, options, path, key):
 def test_sizes_may_differ_from_leaf_to_leaf():
     space = Dict({"a": Sequence(BOX), "b": Sequence(BOX)})
 
-    preprocessor = make_preprocessor(space, sequence_max_len={"obs['a']": 2, "obs['b']": 5})
+    preprocessor = make_preprocessor(space, sequence_max_len={"a": 2, "obs['b']": 5})
 
     # Each list has a length, and places for items of two values.
     assert preprocessor.shape == (1 + 2 * 2 + 1 + 5 * 2,)

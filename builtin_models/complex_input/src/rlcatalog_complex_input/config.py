@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.errors import ConfigError
+from rlcatalog.errors import ConfigError, ConfigTypeError, shown
 from rlcatalog.models import DensePlan, plan_dense_layers, post_fcnet
+
+#: A net in the config: the name of a model, or a class, or a function that creates a module.
+NetSource: TypeAlias = "str | type | Callable[..., Any]"
 
 
 class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the complex-input network."""
 
     input_nets: Annotated[
-        dict[str, str],
+        dict[str, Any],
         Meta(
-            description="path of an observation part → name of its model; the others get the best"
-            " fit"
+            description="path of an observation part → its model: a name, a class or a function"
+            " that creates a module; the other parts get the best fit"
         ),
     ] = {}
+
+    def __post_init__(self) -> None:
+        for path, net in self.input_nets.items():
+            is_code = isinstance(net, type | partial) or inspect.isroutine(net)
+            if not is_code and not isinstance(net, str):
+                raise ConfigTypeError(
+                    f"model config key 'input_nets': for {path!r}: expected the name of a model, a"
+                    " class, or a function that creates a module (an instance cannot be used,"
+                    f" because a net may be built more than once); found {shown(net)}."
+                )
 
 
 def plan_last_layers(config: Mapping[str, Any], width: int, num_outputs: int | None) -> DensePlan:

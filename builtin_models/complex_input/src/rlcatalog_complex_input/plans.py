@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,12 +11,11 @@ from gymnasium.spaces import Box
 
 from rlcatalog import SpaceInfo, errors
 from rlcatalog.config import read_config
-from rlcatalog.errors import nearest
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.plugins import Part, Request
-from rlcatalog.spaces import RepeatedValues
-from rlcatalog_complex_input.config import ComplexInputConfig
+from rlcatalog.spaces import RepeatedValues, find_path
+from rlcatalog_complex_input.config import ComplexInputConfig, NetSource
 from rlcatalog_complex_input.parts import Items, ObservationPart, OneHots
 
 if TYPE_CHECKING:
@@ -44,12 +43,19 @@ class Net:
         request: The request for the net.
         space: The observation space to build the net with: the part's space, or a float32 Box if a
             filter has changed the values.
+        code: The class or function in the config itself; None for a net with a name.
     """
 
     part: ObservationPart
     trunk: Part
     request: Request
     space: Space[Any]
+    code: Any = None
+
+    @property
+    def pin(self) -> NetSource:
+        """What repeats this choice in a config: the address of the model, or its code."""
+        return self.trunk.address if self.code is None else self.code
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +136,8 @@ def plan_nets(
         raise errors.UnsupportedSpaceError(
             f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values."
         )
-    names = read_config(request.config, ComplexInputConfig).input_nets
-    _check_paths(names, [leaf.part.path for leaf in finder.leaves])
+    paths = [leaf.part.path for leaf in finder.leaves]
+    sources = _sources_by_path(read_config(request.config, ComplexInputConfig).input_nets, paths)
     request_for_net = request.replace(
         config={**request.config, **_HIDDEN_FROM_NETS}, num_outputs=None, trunk_width=None
     )
@@ -140,28 +146,42 @@ def plan_nets(
         space = leaf.codec.observation_space
         if not preprocessor.structured and obs_space is not None:
             space = obs_space  # the whole observation is the only part
-        nets.append(_plan_net(leaf, space, request_for_net, names.get(leaf.part.path)))
+        nets.append(_plan_net(leaf, space, request_for_net, sources.get(leaf.part.path)))
     return Plan(tuple(parts), tuple(nets))
 
 
-def _check_paths(names: Mapping[str, str], paths: list[str]) -> None:
-    """Raise an error if `input_nets` contains a path that is not the path of a part."""
-    for path in names:
-        if path not in paths:
+def _sources_by_path(
+    input_nets: Mapping[str, NetSource], paths: Sequence[str]
+) -> dict[str, NetSource]:
+    """Return the nets in the config by the paths of their parts, in Python syntax.
+
+    Args:
+        input_nets: The config's `input_nets`.
+        paths: The paths of all parts.
+
+    Raises:
+        ConfigError: A path is not the path of a part, or two of them name the same part.
+    """
+    sources: dict[str, NetSource] = {}
+    for written, source in input_nets.items():
+        path = find_path(written, paths, "input_nets")
+        if path in sources:
             raise errors.ConfigError(
-                f"input_nets: {path!r} is not a part of the observation.{nearest(path, paths)}"
-                f" Parts: {', '.join(paths)}."
+                f"input_nets: two paths name the part {path}: {written!r} is one of them. Remove"
+                " one."
             )
+        sources[path] = source
+    return sources
 
 
-def _plan_net(leaf: Leaf, space: Space[Any], request: Request, name: str | None) -> Net:
+def _plan_net(leaf: Leaf, space: Space[Any], request: Request, source: NetSource | None) -> Net:
     """Choose the net for a part.
 
     Args:
         leaf: The part.
         space: The space of the part's encoded values.
         request: The request for the whole model, with the config for a net.
-        name: The model that `input_nets` names for the part, or None.
+        source: The model that `input_nets` names for the part, or None.
     """
     part = leaf.part
     codec = leaf.codec
@@ -177,7 +197,8 @@ def _plan_net(leaf: Leaf, space: Space[Any], request: Request, name: str | None)
         # A Dict or Tuple whose preprocessor returns one array is treated as that array.
         info = SpaceInfo.read(space, info.path)
     request = request.replace(obs=info, encoded_shape=part.shape, preprocessor=codec)
-    return Net(part, _choose_trunk(request, name), request, space)
+    code = None if isinstance(source, str) else source
+    return Net(part, _choose_trunk(request, source), request, space, code)
 
 
 class _Finder:
@@ -336,20 +357,25 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
     return OneHots(entries, np.concatenate(values).astype(np.int64))
 
 
-def _choose_trunk(request: Request, name: str | None) -> Part:
+def _choose_trunk(request: Request, source: NetSource | None) -> Part:
     """Return the net that the catalog chooses for a part; errors name the part as `input_nets`
     does.
 
     Args:
         request: The request for the part's net.
-        name: The model that `input_nets` names for the part, or None.
+        source: The model that `input_nets` names for the part, or None.
     """
     path = request.obs.path
     assert request.catalog is not None, "plan_nets() is called with a catalog"
     try:
-        part = request.catalog.trunk(request, name)
+        part = request.catalog.trunk(request, source)
     except (errors.UnknownNameError, errors.MissingPluginError) as error:
         error.args = (f"input_nets: for {path!r}: {error}",)
+        raise
+    except errors.ModelContractError as error:
+        # The catalog names the key that usually takes code.
+        why = str(error).removeprefix("custom_model: ")
+        error.args = (f"input_nets: for {path!r}: {why}",)
         raise
     except errors.AmbiguousChoiceError as error:
         error.args = (

@@ -4,6 +4,8 @@ their parts.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 from rlcatalog.plugins import OUTPUT_KEYS
 
@@ -44,13 +46,13 @@ def describe(request: Request) -> list[Stage]:
     return stages(request)
 
 
-def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
+def pinned_keys(request: Request) -> dict[str, dict[str, Any]]:
     """Return the nets, keyed by the paths of their parts."""
     from rlcatalog_complex_input.description import plan_of
 
     plan = plan_of(request)
     nets = () if plan is None else plan.nets
-    return {"input_nets": {net.part.path: net.trunk.address for net in nets}}
+    return {"input_nets": {net.part.path: net.pin for net in nets}}
 
 
 @hookimpl

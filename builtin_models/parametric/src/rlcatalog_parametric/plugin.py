@@ -21,9 +21,7 @@ def match(request: Request) -> Match:
     if key is not None:
         inputs.append(f"embeddings of the actions in obs[{key!r}]")
     if request.mask_key is not None:
-        # The key may be a path, such as "info.mask".
-        steps = [f"[{step!r}]" for step in request.mask_key.split(".")]
-        inputs.append(f"an action mask in obs{''.join(steps)}")
+        inputs.append(f"an action mask in {_path_of_mask(request.mask_key)}")
     if use_parametric is None:
         objection = _why_not_by_itself(request, inputs)
         if objection is not None:
@@ -31,6 +29,14 @@ def match(request: Request) -> Match:
     is_specific = use_parametric or key is not None
     rank = Rank.SPECIFIC if is_specific else Rank.GENERIC
     return Match(rank, " and ".join(inputs) or "use_parametric is set")
+
+
+def _path_of_mask(key: str) -> str:
+    """Return the path of an action mask, whose key may be a path in either spelling."""
+    if key.startswith("obs["):
+        return key
+    steps = [f"[{step!r}]" for step in key.split(".")]
+    return "obs" + "".join(steps)
 
 
 def _why_not_by_itself(request: Request, inputs: list[str]) -> str | None:

@@ -26,6 +26,7 @@ from .masks import (
     ActionMasks as ActionMasks,
     NotGiven as NotGiven,
     info_mask as info_mask,
+    mask_entry as mask_entry,
     mask_key as mask_key,
     mask_method as mask_method,
 )

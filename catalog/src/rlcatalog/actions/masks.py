@@ -20,7 +20,7 @@ import numpy as np
 from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 from rlcatalog.frameworks.ops import Array, Tensor
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces import SpaceInfo, find_path, matching_paths
 
 if TYPE_CHECKING:
     import gymnasium
@@ -38,6 +38,8 @@ class NotGiven(Enum):
         return self.name
 
 
+#: The model config's key for masks, as error messages name it.
+_KEY = "action_mask_key"
 #: Default of the `mask` arguments of `act` and `act_encoded`.
 NOT_GIVEN = NotGiven.NOT_GIVEN
 
@@ -206,39 +208,78 @@ def mask_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:
 
 
 def mask_key_path(obs: SpaceInfo, key: str) -> tuple[str, ...]:
-    """Return the keys that lead to an action mask: `("part", "mask")` for the path `"part.mask"`.
+    """Return the keys that lead to an action mask, such as `("part", "mask")`; no keys if the space
+    has no such entry.
 
     Args:
-        obs: The observation space. If the space itself has a key with a dot in it, that key takes
-            precedence over a path.
-        key: The model config's `action_mask_key`.
+        obs: The observation space. If the path in the config has several meanings, the one with
+            the fewest keys counts; `check_mask_path` refuses this.
+        key: The model config's `action_mask_key`: a key, or a path to an entry.
     """
-    if key in obs.keys:
-        return (key,)
-    return tuple(key.split("."))
+    keys_by_path = dict(_entries_of_dicts(obs, ()))
+    matches = matching_paths(key, keys_by_path)
+    return keys_by_path[matches[0]] if matches else ()
+
+
+def check_mask_path(obs: SpaceInfo, key: str | None) -> None:
+    """Raise an error if a path to an action mask has several meanings in an observation space.
+
+    Args:
+        obs: The observation space.
+        key: The model config's `action_mask_key`.
+
+    Raises:
+        ConfigError: Several entries have the key as their short path.
+    """
+    if key is not None and mask_key_path(obs, key):
+        find_path(key, dict(_entries_of_dicts(obs, ())), _KEY)
+
+
+def _entries_of_dicts(
+    info: SpaceInfo, keys: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the path of each entry of a Dict, and of each entry of the Dicts inside it, with the
+    keys that lead to it.
+
+    Args:
+        info: The space; any other than a Dict has no entries.
+        keys: The keys that lead to the space.
+    """
+    for key, child in zip(info.keys, info.children, strict=False):  # a Tuple has no keys
+        keys_of_child = (*keys, key)
+        yield child.path, keys_of_child
+        yield from _entries_of_dicts(child, keys_of_child)
 
 
 def mask_entry(obs: SpaceInfo, key: str | None) -> SpaceInfo | None:
-    """Return the entry at a key, or a path of keys, in an observation space; None if
-    there is none, or no key.
+    """Return the entry at a key or path in an observation space; None if there is none, or no
+    key.
     """
     if key is None:
         return None
+    keys = mask_key_path(obs, key)
+    return entry_at(obs, keys) if keys else None
+
+
+def entry_at(obs: SpaceInfo, keys: Sequence[str]) -> SpaceInfo | None:
+    """Return the entry to which keys lead in an observation space, or None if there is none."""
     entry = obs
-    for inner_key in mask_key_path(obs, key):
-        if entry.kind != "dict" or inner_key not in entry.keys:
+    for key in keys:
+        if key not in entry.keys:
             return None
-        entry = entry.children[entry.keys.index(inner_key)]
+        entry = entry.children[entry.keys.index(key)]
     return entry
 
 
 def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> str | None:
     """Return the key of the action mask in an observation space, or None if there is none.
 
+    For a mask inside other Dicts, this is the path as it was given.
+
     Args:
         obs: The observation space.
         action: The action space.
-        key: The key, or a path of keys such as `"part.mask"`; None if no masks are used.
+        key: The key, or a path such as `"part.mask"`; None if no masks are used.
 
     Raises:
         ConfigError: The key exists, but its entry does not have the format of a mask for the action
@@ -247,7 +288,7 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> str | None:
     # Before the look for an entry, so that a codec that cannot be imported is always reported.
     masks = ActionMasks(action)
     entry = mask_entry(obs, key)
-    if entry is None or not masks.size:
+    if key is None or entry is None or not masks.size:
         return None
     # Ones, as a vector environment would return them, must be accepted as a mask that allows
     # everything.
@@ -259,7 +300,9 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> str | None:
             f" {error} If it is not meant as a mask, set the model config key 'action_mask_key' to"
             " another key."
         ) from error
-    return key
+    keys = mask_key_path(obs, key)
+    # A key at the top can be given as a path, too.
+    return keys[0] if len(keys) == 1 else key
 
 
 def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[str, ...]:
@@ -271,11 +314,9 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[st
     """
     if key is None:
         return ()
-    if "." in key and ActionMasks(action).size and mask_entry(obs, key) is None:
-        raise ConfigError(
-            f"model config key 'action_mask_key': {key!r} is not in {obs.path}, {obs.describe()}."
-            " Join the keys of nested Dicts with dots."
-        )
+    is_path = "." in key or key.startswith(f"{obs.path}[")
+    if is_path and ActionMasks(action).size:
+        find_path(key, dict(_entries_of_dicts(obs, ())), _KEY)  # raises the error
     last_key = key.rpartition(".")[2]
     end_of_path = f"[{last_key!r}]"  # paths are in Python syntax
     return tuple(node.path for node in obs.walk() if node.path.endswith(end_of_path))

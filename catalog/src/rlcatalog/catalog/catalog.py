@@ -507,12 +507,13 @@ class Catalog:
         query = Query(obs_space, action_space, config, framework, pins, defaults)
         return self._snapshot.build(build, query)
 
-    def trunk(self, request: Request, name: str | None = None) -> Part:
+    def trunk(self, request: Request, name: str | Code | None = None) -> Part:
         """Choose the trunk for a part of an observation, for a model that contains other models.
 
         Args:
             request: `obs` is that part, and `encoded_shape` is the shape of its tensor.
-            name: Name of a model; None selects the best match.
+            name: Name of a model, or its class, or a function that creates a plain module; None
+                selects the best match.
 
         Raises:
             NoMatchError: No installed model fits.

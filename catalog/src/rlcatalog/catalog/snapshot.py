@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rlcatalog.actions import mask_key
-from rlcatalog.actions.masks import mask_key_path, unused_masks
+from rlcatalog.actions.masks import check_mask_path, mask_key_path, unused_masks
 from rlcatalog.catalog.lookup_cache import Config, LookupCache
 from rlcatalog.catalog.lookup_warnings import warn_of_problems
 from rlcatalog.catalog.model_building import build_model
@@ -21,6 +21,7 @@ from rlcatalog.choice.critic import (
     shared_keys,
 )
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
+from rlcatalog.choice.in_process import Code
 from rlcatalog.choice.obs_groups import hidden_entries, unseen_paths
 from rlcatalog.choice.resolution import critic_stages, request_of_model
 from rlcatalog.choice.slots import Slots
@@ -210,6 +211,9 @@ class CatalogSnapshot:
         )
         obs_info = SpaceInfo.read(query.obs_space)
         action_info = SpaceInfo.read(query.action_space, "action")
+        if query.pins is None:
+            # A saved policy keeps the meaning that its key has always had.
+            check_mask_path(obs_info, config["action_mask_key"])
         mask_place = find_mask(obs_info, action_info, config, custom_model)
         request = Request(
             mask_place.rest_of_obs,
@@ -325,9 +329,7 @@ class CatalogSnapshot:
         critic_request = request_of_model(request, config, visible, has_critic=False)
         pins = None if resolution.pins is None else resolution.pins.of_critic()
         choices = self.slots.choose_critic(critic_request, custom, pins)
-        stages = critic_stages(
-            choices.parts.values(), critic_request, is_complete(choices.parts)
-        )
+        stages = critic_stages(choices.parts.values(), critic_request, is_complete(choices.parts))
         return replace(
             resolution,
             request=request,
@@ -342,7 +344,7 @@ class CatalogSnapshot:
 
     # --- single parts -----------------------------------------------------------------------------
 
-    def choose_trunk(self, request: Request, name: str | None) -> Part:
+    def choose_trunk(self, request: Request, name: str | Code | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         return self.slots.choose_trunk(request.replace(catalog=self.catalog), name)
 

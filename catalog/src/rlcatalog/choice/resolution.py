@@ -10,10 +10,11 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
-from rlcatalog.actions.masks import mask_entry
+from rlcatalog.actions.masks import entry_at
 from rlcatalog.choice.action_ranges import ActionRange, action_ranges
 from rlcatalog.choice.critic import policy_side
 from rlcatalog.choice.dist_plan import DistPlan
+from rlcatalog.choice.in_process import in_process
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.config.flat import FlatConfig
@@ -170,7 +171,10 @@ class Resolution:
     @property
     def shows_mask(self) -> bool:
         """Whether the model sees the action mask."""
-        return self.mask_key is not None and mask_entry(self.request.obs, self.mask_key) is not None
+        if not self.mask_key_path:
+            return False
+        # By the keys, because another entry may have the same short path as the mask.
+        return entry_at(self.request.obs, self.mask_key_path) is not None
 
     @cached_property
     def model_request(self) -> Request:
@@ -345,8 +349,8 @@ class Resolution:
         yield from (node.part for node in self.dists.walk())
 
     def pinned_keys(self) -> dict[str, Any]:
-        """Return config keys with the models that the model's parts chose; see
-        `ModelSpec.pinned_keys`.
+        """Return config keys with the models that the model's parts chose, by name or, for code in
+        the config, as that code; see `ModelSpec.pinned_keys`.
         """
         keys: dict[str, Any] = {}
         for slot, part in self.parts_by_slot(*MODEL_SLOTS).items():
@@ -370,8 +374,11 @@ class Resolution:
         assert self.request.catalog is not None
         registry = self.request.catalog.registry
         nets = []
-        for names in self.pinned_keys().values():
-            nets += [registry.get("model", name) for name in names.values()]
+        for choices in self.pinned_keys().values():
+            for choice in choices.values():
+                is_code = not isinstance(choice, str)
+                net = in_process("model", choice) if is_code else registry.get("model", choice)
+                nets.append(net)
         return nets
 
     @property

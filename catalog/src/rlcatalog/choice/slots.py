@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog import public_index
 from rlcatalog.actions.masks import mask_entry
-from rlcatalog.choice.in_process import in_process
+from rlcatalog.choice.in_process import Code, in_process
 from rlcatalog.choice.selection import Choice, Verdict, choose
 from rlcatalog.errors import ConfigError, NoMatchError, UnsupportedSpaceError
 from rlcatalog.observations.visible_observation import VisibleObservation
@@ -84,7 +84,7 @@ class Slots:
 
     # --- parts by name ----------------------------------------------------------------------------
 
-    def named(self, kind: str, value: str | type | None) -> Part | None:
+    def named(self, kind: str, value: str | Code | None) -> Part | None:
         """Return the part for a name or class from a config; None for None."""
         if value is None:
             return None
@@ -274,7 +274,7 @@ class Slots:
             return Choice(part=None, why="empty when the policy was saved")
         return self._choose(slot, request, named, self._parts.get(slot, ()))
 
-    def choose_trunk(self, request: Request, name: str | None) -> Part:
+    def choose_trunk(self, request: Request, name: str | Code | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         named = self.named("model", name)
         choice = self._choose("trunk", request, named, self._parts.get("trunk", ()))

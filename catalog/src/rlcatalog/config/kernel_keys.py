@@ -35,8 +35,8 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     action_mask_key: Annotated[
         str | None,
         Meta(
-            description='key of the action mask in Dict observations, "part.mask" for nested ones,'
-            " or else in the environment's info. None: use no masks, whatever the environment gives"
+            description="key or path of the action mask in Dict observations, or else its key in"
+            " the environment's info. None: use no masks, whatever the environment gives"
         ),
     ] = "action_mask"
     _disable_preprocessor_api: Annotated[

@@ -137,7 +137,9 @@ class SeparateCritic(ModelV2):
         columns = {}
         for name in ("obs", "new_obs"):
             if name in loss_inputs:
-                columns[name] = visible.cut_encoded(loss_inputs[name], self._rlcatalog_bookkeeping.ops)
+                columns[name] = visible.cut_encoded(
+                    loss_inputs[name], self._rlcatalog_bookkeeping.ops
+                )
         return {**loss_inputs, **columns}
 
 

@@ -95,8 +95,8 @@ class ModelSpec(Declaration):
         describe: A function that returns the stages and their shapes without importing a framework.
             If None, they are "known after build".
         pinned_keys: For a model that requests other models, a function that returns config keys
-            with the names of the models chosen. A saved policy stores them, so that loading does
-            not repeat the choice.
+            with the models chosen, by name; a class or function that the config contains stays as
+            it is. A saved policy stores the names, so that loading does not repeat the choice.
         plain: Whether its targets are plain modules: a class, an instance or a factory of
             `torch.nn.Module` or `keras.Layer`. Such a model is a trunk, and reads the keys of
             `PLAIN_KEYS`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -39,7 +39,7 @@ class PartsCatalog(Protocol):
     def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
         """Return the config keys that a part reads."""
 
-    def trunk(self, request: Request, name: str | None = None) -> Part:
+    def trunk(self, request: Request, name: str | Callable[..., Any] | None = None) -> Part:
         """Choose the trunk for a part of an observation."""
 
     def preprocessor_for(

@@ -7,6 +7,12 @@ from .images import (
     read_layout as read_layout,
 )
 from .info import SpaceInfo as SpaceInfo
+from .paths import (
+    find_path as find_path,
+    is_in_part as is_in_part,
+    matching_paths as matching_paths,
+    parts_above as parts_above,
+)
 from .values import (
     OneOfValues as OneOfValues,
     RepeatedValues as RepeatedValues,

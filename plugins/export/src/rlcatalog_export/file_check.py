@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionMasks
+from rlcatalog.actions import ActionMasks, mask_entry
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, Step
-from rlcatalog.internals import mask_entry, stack
+from rlcatalog.internals import stack
 from rlcatalog.spaces import SpaceInfo, map_tensors
 from rlcatalog_export.actor import Actor
 from rlcatalog_export.agreement import action_disagreement, disagreement

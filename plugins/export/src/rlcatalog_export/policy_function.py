@@ -21,6 +21,7 @@ from rlcatalog_policy import (
     History,
     Policy,
     action_space_to_json,
+    chosen_config,
     observation_space_to_json,
     plain_config,
 )
@@ -294,7 +295,7 @@ class PolicyFunction:
         codec_keys: set[str] = set()
         for _, part in policy.preprocessor.parts():
             codec_keys.update(policy.catalog.config_keys(part))
-        config = plain_config(resolution.config.given | resolution.pinned_keys())
+        config = plain_config(chosen_config(resolution))
         return Interface(
             inputs=tuple(inputs),
             outputs=tuple(self._output(name, *form) for name, form in outputs.items()),

@@ -14,16 +14,13 @@ class FiltersConfig(msgspec.Struct, frozen=True, kw_only=True):
     filter_include: Annotated[
         list[str] | None,
         Meta(
-            description="paths of the leaves to filter, or path prefixes; by default, all"
-            " quantities except images and integers between 0 and 1"
+            description="paths of the parts to filter; by default, all quantities except images and"
+            " integers between 0 and 1"
         ),
     ] = None
     filter_exclude: Annotated[
         list[str],
-        Meta(
-            description="paths of leaves to leave unchanged, or path prefixes; overrides"
-            " filter_include"
-        ),
+        Meta(description="paths of parts to leave unchanged; overrides filter_include"),
     ] = []
     filter_clip: Annotated[
         Annotated[float, Meta(gt=0.0)] | None,

@@ -14,7 +14,7 @@ from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, Save
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog.reporting import warn_caller
-from rlcatalog.spaces import is_image
+from rlcatalog.spaces import find_path, is_image, is_in_part, matching_paths, parts_above
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
@@ -284,24 +284,25 @@ def leaves_to_filter(
     Args:
         leaves: The leaves of a preprocessor's plan.
         config: The model config, which names leaves to include and exclude.
-        action_mask_key: Key of the action mask in Dict observations, at any depth; or a path such
-            as `"a.b"`; or None.
+        action_mask_key: Key of the action mask in Dict observations, at any depth; or a path; or
+            None.
         left_alone: Paths of leaves that only `filter_include` can add: images, flags, and what a
             head reads itself, which describes actions.
 
     Raises:
-        ConfigError: A path in the config does not match any leaf, or matches only an action mask.
+        ConfigError: A path in the config does not match any leaf, has several meanings, or matches
+            only an action mask.
     """
     masks = _mask_leaves(leaves, action_mask_key)
     if config.filter_include is None:
         selection = []
         for leaf in leaves:
-            if leaf.numeric and not _is_below_any(left_alone, leaf):
+            if leaf.numeric and not _is_in_any(left_alone, leaf):
                 selection.append(leaf)
     else:
         selection = _matching(leaves, config.filter_include, "filter_include")
         for path in config.filter_include:
-            named_leaves = [leaf for leaf in leaves if _is_below(path, leaf.path)]
+            named_leaves = _matching(leaves, [path], "filter_include")
             if all(leaf in masks for leaf in named_leaves):
                 raise ConfigError(
                     f"filter_include: {path!r} is the action mask"
@@ -313,29 +314,29 @@ def leaves_to_filter(
 
 
 def _mask_leaves(leaves: Sequence[Leaf], action_mask_key: str | None) -> list[Leaf]:
-    """Return the leaves of the action mask: a key of Dict observations, or a path such as
-    `"a.b"`.
-    """
+    """Return the leaves of the action mask: a key of Dict observations at any depth, or a path."""
     if action_mask_key is None:
         return []
+    masks = matching_paths(action_mask_key, parts_above(leaf.path for leaf in leaves))
     key = f"[{action_mask_key!r}]"
     path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
-    return [leaf for leaf in leaves if _passes(key, leaf.path) or _passes(path, leaf.path)]
+    mask_leaves = []
+    for leaf in leaves:
+        # Leaves that are called like the mask are left alone at any depth.
+        if _is_in_any(masks, leaf) or _passes(key, leaf.path) or _passes(path, leaf.path):
+            mask_leaves.append(leaf)
+    return mask_leaves
 
 
 def _matching(leaves: Sequence[Leaf], paths: Sequence[str], key: str) -> list[Leaf]:
-    """Return the leaves at or below any of the paths of a config key.
+    """Return the leaves in any of the parts that a config key names.
 
     Raises:
-        ConfigError: A path does not match any leaf.
+        ConfigError: A path does not match any leaf, or has several meanings.
     """
-    for path in paths:
-        if not any(_is_below(path, leaf.path) for leaf in leaves):
-            raise ConfigError(
-                f"{key}: the observation has no leaf at or below {path!r}; its leaves are "
-                f"{_paths(leaves)}."
-            )
-    return [leaf for leaf in leaves if _is_below_any(paths, leaf)]
+    parts = parts_above(leaf.path for leaf in leaves)
+    named_parts = [find_path(path, parts, key) for path in paths]
+    return [leaf for leaf in leaves if _is_in_any(named_parts, leaf)]
 
 
 def _paths(leaves: Sequence[Leaf]) -> str:
@@ -343,17 +344,12 @@ def _paths(leaves: Sequence[Leaf]) -> str:
     return ", ".join(leaf.path for leaf in leaves) or "none"
 
 
-def _is_below_any(paths: Sequence[str], leaf: Leaf) -> bool:
-    return any(_is_below(path, leaf.path) for path in paths)
-
-
-def _is_below(path: str, leaf_path: str) -> bool:
-    """Return whether a leaf is at a path or below it."""
-    return leaf_path == path or leaf_path.startswith((f"{path}[", f"{path}."))
+def _is_in_any(parts: Sequence[str], leaf: Leaf) -> bool:
+    return any(is_in_part(leaf.path, part) for part in parts)
 
 
 def _passes(steps: str, leaf_path: str) -> bool:
     """Return whether a leaf's path goes through steps such as `['mask']`."""
     before, separator, _ = leaf_path.partition(steps)
     contains_steps = bool(separator)
-    return contains_steps and _is_below(before + steps, leaf_path)
+    return contains_steps and is_in_part(leaf_path, before + steps)

@@ -24,7 +24,7 @@ from .manifest import (
 )
 from .non_finite import check_finite_step as check_finite_step
 from .policy import Policy as Policy
-from .saving import forget as forget
+from .saving import chosen_config as chosen_config, forget as forget
 from .sequences import (
     chop_into_sequences as chop_into_sequences,
     pad_sequences as pad_sequences,

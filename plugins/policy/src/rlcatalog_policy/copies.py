@@ -94,7 +94,7 @@ def _own_parts(policy: Policy) -> Iterator[Part]:
     again later.
     """
     registry = policy.catalog.registry
-    for part in policy.resolution.parts():
+    for part in (*policy.resolution.parts(), *policy.resolution.inner_nets):
         if not part.in_process:
             continue
         classes = {code_of(code) for code in part.objects.values()}  # one for each framework

@@ -89,8 +89,8 @@ def load(
             statistics are the same in both, and outputs agree to 1e-5. If None, the framework that
             the policy was saved with.
         model: The model's code, if it is neither registered nor from a package: the argument of
-            `build(model=...)`. It can also be a dictionary with those arguments in
-            `custom_model_config` that contained code.
+            `build(model=...)`. It can also be a dictionary with the code that the config contained:
+            arguments in `custom_model_config`, or nets by the paths of their parts.
         critic: The same for a critic of its own: the code of its `custom_model`.
         observation_space: Required if the space is of a plugin's kind that could not be saved, or
             if the space has more entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise
@@ -407,22 +407,26 @@ def _config_with_code(
     """Return a saved config, with the code itself in place of the saved names.
 
     Raises:
-        ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that
-            contained no code.
+        ConfigError: `model` lacks code that the config contained, or has arguments that contained
+            no code.
     """
     config = dict(side.config)
-    arguments = config.get("custom_model_config", {})
-    code_names = {name: value for name, value in arguments.items() if _contains_code(value)}
+    names_by_key = _names_of_code(config)
+    code_names: dict[str, Any] = {}
+    for names in names_by_key.values():
+        code_names |= names
     # The code comes as a dictionary of arguments, or as those of a model in a `partial`.
     code: Mapping[str, Any] = {}
     if isinstance(model, Mapping):
         code = model
     elif isinstance(model, partial):
         code = model.keywords
-    missing = [name for name in code_names if name not in code]
-    if missing:
+    for key, names in names_by_key.items():
+        missing = [name for name in names if name not in code]
+        if not missing:
+            continue
         raise ConfigError(
-            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy"
+            f"{key}: {', '.join(map(repr, missing))} contained code when the policy"
             " was saved, but code is not saved. Pass it:"
             f" {side.argument}={_example_with_code(side, code_names)}."
         )
@@ -430,9 +434,24 @@ def _config_with_code(
         _refuse_other_arguments(side, model, code_names)
     elif model is not None:
         config["custom_model"] = model
-    if code_names:
-        config["custom_model_config"] = arguments | {name: code[name] for name in code_names}
+    for key, names in names_by_key.items():
+        config[key] = config[key] | {name: code[name] for name in names}
     return config
+
+
+def _names_of_code(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the keys of a saved config whose entries contained code, such as
+    `custom_model_config`: key → these entries, which contain the code's name.
+    """
+    names_by_key = {}
+    for key, entries in config.items():
+        # The critic's code is the argument `critic`.
+        if key == "critic" or not isinstance(entries, dict):
+            continue
+        names = {name: value for name, value in entries.items() if _contains_code(value)}
+        if names:
+            names_by_key[key] = names
+    return names_by_key
 
 
 def _example_with_code(side: _SavedSide, code_names: Mapping[str, Any]) -> str:
@@ -456,7 +475,7 @@ def _refuse_other_arguments(
 
 
 def _contains_code(value: Any) -> bool:
-    """Return whether a value of `custom_model_config` is or contains the name of code."""
+    """Return whether a value of a saved config is or contains the name of code."""
     if isinstance(value, dict):
         return any(_contains_code(item) for item in value.values())
     if isinstance(value, list):

@@ -222,7 +222,7 @@ _RESERVED = {_FLOAT: "infinity", _SPACE: "a space", _CODE: "the name of code"}
 
 
 class LeftOut(str):
-    """Name of a class or function in `custom_model_config`.
+    """Name of a class or function inside a config value, such as in `custom_model_config`.
 
     The code itself is not saved; `load(model=...)` supplies it, or `load(critic=...)` for a critic.
     """
@@ -251,6 +251,8 @@ def _to_json(value: Any, place: str) -> Any:
         return {_FLOAT: repr(value)}
     if exact_type in (str, int, float, bool, type(None)):
         return value
+    if exact_type is LeftOut:
+        return {_CODE: str(value)}
     if isinstance(value, Space):
         space_data = space_to_json(value)
         if space_data is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ from rlcatalog.config import RULES
 from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning
 from rlcatalog.frameworks import Array
 from rlcatalog.internals import __version__
-from rlcatalog.models import weights_of
+from rlcatalog.models import code_of, weights_of
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy.files import TEMPORARY, lock_folder, sync_folder, write_file
 from rlcatalog_policy.manifest import (
@@ -29,6 +29,7 @@ from rlcatalog_policy.manifest import (
     FORMAT_VERSION,
     MANIFEST,
     WEIGHTS,
+    LeftOut,
     Manifest,
     encode,
     file_name,
@@ -109,7 +110,7 @@ def _config_to_save(resolution: Resolution) -> dict[str, Any]:
     """
     # Saved even if they have their defaults, which may change in a later version.
     rules = {key: resolution.config[key] for key in RULES}
-    config = rules | resolution.config_to_repeat()
+    config = rules | chosen_config(resolution)
     _name_code(config, resolution)
     if resolution.critic is not None:
         _name_code(config["critic"], resolution.critic)
@@ -123,6 +124,25 @@ def _name_code(config: dict[str, Any], resolution: Resolution) -> None:
         # Parts of the running program have their code for each framework; others have none here.
         if any(code is model_code for code in part.objects.values()):
             config["custom_model"] = part.name
+
+
+def chosen_config(resolution: Resolution) -> dict[str, Any]:
+    """Return the config keys that differ from their defaults, and those in which the model's parts
+    name the models that they chose; a name replaces code among those models.
+    """
+    config = dict(resolution.config.given)
+    for key, choices in resolution.pinned_keys().items():
+        config[key] = {place: _name_of_choice(choice) for place, choice in choices.items()}
+    if resolution.critic is not None:
+        config["critic"] = chosen_config(resolution.critic)
+    return config
+
+
+def _name_of_choice(choice: str | Callable[..., Any]) -> str:
+    """Return the name of a model that a model's part chose, as a saved policy stores it."""
+    if isinstance(choice, str):
+        return choice
+    return LeftOut(code_of(choice).__qualname__)
 
 
 def _write(folder: Path, array_files: Sequence[_ArrayFile], manifest: bytes) -> None:

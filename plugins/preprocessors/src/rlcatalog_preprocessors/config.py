@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.spaces import matching_paths
 
 _Positive = Annotated[int, Meta(ge=1)]
 #: One number for all leaves, or path → number.
@@ -80,9 +81,12 @@ def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
         info: The leaf.
     """
     sizes: Mapping[str, int] | int | None = options.get(key)
-    if isinstance(sizes, Mapping):
-        return sizes.get(info.path)
-    return sizes
+    if not isinstance(sizes, Mapping):
+        return sizes
+    for written_path, size in sizes.items():
+        if matching_paths(written_path, [info.path]):
+            return size
+    return None
 
 
 def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, items: str) -> int:

@@ -136,7 +136,8 @@ def choose_parts(
     decided = {key: resolution.config[key] for key in decided_keys}
     config = {**resolution.config.explicit, **decided}
     # Registered parts are sent with the catalog; classes in the config are sent separately.
-    in_process = [part for part in resolution.parts() if part.in_process]
+    all_parts = (*resolution.parts(), *resolution.inner_nets)
+    in_process = [part for part in all_parts if part.in_process]
     registered = [part for part in in_process if _contains(lookup_catalog, part)]
     catalog_to_send: Catalog | Parcel | None = catalog
     if catalog is None and registered:

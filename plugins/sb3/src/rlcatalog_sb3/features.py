@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor
 
 from rlcatalog import Catalog, ModelV2, Preprocessor, SpaceInfo
+from rlcatalog.actions import mask_entry
 from rlcatalog.catalog import build_model
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, NotServedError
@@ -198,7 +199,7 @@ def _check_trunk(trunk: ModelV2) -> None:
         raise NotServedError(f"{name} is recurrent, but a features extractor has no state.")
 
 
-def _refuse_masks(space: Space, mask_key: str, origin: Origin | None) -> None:
+def _refuse_masks(space: Space, mask_key: str | None, origin: Origin | None) -> None:
     """Reject action masks in observations, because DQN, SAC and TD3 would ignore them.
 
     Raises:
@@ -206,7 +207,7 @@ def _refuse_masks(space: Space, mask_key: str, origin: Origin | None) -> None:
     """
     # A flattened environment stores its masks under a key of its own.
     key_in_space = mask_key if origin is None else MASK
-    if isinstance(space, spaces.Dict) and key_in_space in space.spaces:
+    if mask_entry(SpaceInfo.read(space), key_in_space) is not None:
         raise NotServedError(
             f"{mask_key}: Stable-Baselines3's DQN, SAC and TD3 do not mask actions. Use MaskablePPO"
             " with CatalogMaskablePolicy, PPO with CatalogPolicy, or remove the mask from the"
