@@ -208,6 +208,47 @@ def test_brackets_return_whole_padded_sequences():
     assert part["state_in_0"].tolist() == [200]
 
 
+def make_padded_sequences():
+    """Return two sequences of 3 and 4 rows, each padded to 5 rows."""
+    return SampleBatch(
+        {"obs": np.arange(1, 8), "seq_lens": np.array([3, 4]), "state_in_0": np.array([100, 200])}
+    ).right_zero_pad(5)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "rows", "lengths"),
+    [
+        # The sequences are [1, 2, 3, 0, 0] and [4, 5, 6, 7, 0].
+        pytest.param(1, 10, [2, 3, 4, 5, 6, 7], [2, 4], id="first-is-cut"),
+        pytest.param(0, 7, [1, 2, 3, 4, 5], [3, 2], id="second-is-cut"),
+        pytest.param(2, 8, [3, 4, 5, 6], [1, 3], id="both-are-cut"),
+        pytest.param(4, 7, [4, 5], [0, 2], id="padding-of-the-first"),
+        pytest.param(6, 8, [5, 6], [2], id="inside-one"),
+    ],
+)
+def test_slice_that_cuts_a_padded_sequence_has_no_padding(start, end, rows, lengths):
+    part = make_padded_sequences().slice(start, end)
+
+    assert part["obs"].tolist() == rows
+    assert part["seq_lens"].tolist() == lengths
+    assert not part.zero_padded
+    assert part.count == len(rows)
+    # Each of its rows belongs to a sequence, so that it can be padded again.
+    longest = max(lengths)
+    assert part.right_zero_pad(longest).count == longest * len(lengths)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 5), (5, 10), (0, 10), (0, 99)])
+def test_slice_of_whole_padded_sequences_keeps_the_padding(start, end):
+    batch = make_padded_sequences()
+
+    part = batch.slice(start, end)
+
+    assert part["obs"].tolist() == batch["obs"].tolist()[start:end]
+    assert part.zero_padded
+    assert part.max_seq_len == 5
+
+
 # --- inputs of a model ----------------------------------------------------------------------------
 
 VIEWS = {

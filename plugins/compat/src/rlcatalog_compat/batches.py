@@ -7,7 +7,7 @@ import importlib
 import io
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -226,16 +226,44 @@ class SampleBatch(dict[str, Any]):
         """Return the rows from `start` up to `end`.
 
         A sequence that crosses the boundary is cut. As in RLlib, it keeps the state at its original
-        first row, even if that row is removed.
+        first row, even if that row is removed. A batch with padding then returns its rows without
+        the padding, because the cut sequence is shorter than the others.
         """
         columns = {}
-        rows = slice(start, end)
+        rows = [slice(start, end)]
+        cuts_padded_sequence = self._cuts_padded_sequence(start, end)
+        if cuts_padded_sequence:
+            rows = self._rows_without_padding(start, end)
         for name, column in self._row_columns():
-            columns[name] = _map(itemgetter(rows), column)
+            columns[name] = _map(partial(_take, rows), column)
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths):
             columns.update(self._slice_sequences(start, end))
-        return self._with_columns(columns)
+        batch = self._with_columns(columns)
+        if cuts_padded_sequence:
+            batch.zero_padded = False
+            batch.max_seq_len = None
+        return batch
+
+    def _cuts_padded_sequence(self, start: int, end: int) -> bool:
+        """Return whether a slice has only some of the rows of a padded sequence."""
+        if not self.zero_padded or self.max_seq_len is None:
+            return False
+        last = min(end, self.count)
+        is_whole = start % self.max_seq_len == 0 and last % self.max_seq_len == 0
+        return not is_whole
+
+    def _rows_without_padding(self, start: int, end: int) -> list[builtins.slice]:
+        """Return the rows from `start` up to `end` that are not padding: a slice for each
+        sequence.
+        """
+        rows = []
+        for index, length in enumerate(super().__getitem__(self.SEQ_LENS)):
+            first_row = index * self.max_seq_len
+            begin = max(first_row, start)
+            stop = max(min(first_row + int(length), end), begin)
+            rows.append(slice(begin, stop))
+        return rows
 
     def _slice_sequences(self, start: int, end: int) -> dict[str, Any]:
         """Return the columns with one row per sequence, for the rows from `start` up to `end`."""
@@ -497,6 +525,13 @@ def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> Sa
 
 #: `map_leaves` of columns, in which a list is one leaf.
 _map = partial(map_leaves, kinds=tuple)
+
+
+def _take(rows: Sequence[slice], leaf: Any) -> Any:
+    """Return the rows in several slices of a tensor or array, one after the other."""
+    if len(rows) == 1:
+        return leaf[rows[0]]
+    return _join(*(leaf[some_rows] for some_rows in rows))
 
 
 def _same(leaf: Any) -> Any:
