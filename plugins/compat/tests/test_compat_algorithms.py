@@ -18,7 +18,7 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
 )
 from rlcatalog_compat.rllib.agents import a3c, ppo
-from rlcatalog_compat.rllib.algorithms.ppo import PPOConfig
+from rlcatalog_compat.rllib.algorithms.ppo import PPO, PPOConfig
 from rlcatalog_compat.rllib.env import EnvContext
 from rlcatalog_compat.tune.registry import get_trainable_cls, register_env
 
@@ -99,6 +99,34 @@ def test_train_batch_size_is_rounded_up_to_fragments(batch, fragment, envs, step
 def test_keys_without_effect_are_warned_of():
     with pytest.warns(CatalogWarning, match="no effect: num_gpus, num_workers"):
         ppo.PPOTrainer({**SHORT_RUN, "num_workers": 2, "num_gpus": 0}, OneStepEnv)
+
+
+class OwnPPO(PPO):
+    """A user's subclass."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+
+
+def build_by_keywords(config):
+    return PPO(config=config, env=OneStepEnv)
+
+
+def build_subclass(config):
+    return OwnPPO(config=config, env=OneStepEnv)
+
+
+def build_by_builder(config):
+    return PPOConfig().environment(OneStepEnv).training(**config).build()
+
+
+@pytest.mark.parametrize("build", [build_by_keywords, build_subclass, build_by_builder])
+def test_warning_of_keys_without_effect_points_at_the_users_line(build):
+    with pytest.warns(CatalogWarning, match="no effect: num_workers") as caught:
+        build({**SHORT_RUN, "num_workers": 2})
+
+    [warning] = [warning for warning in caught if "no effect" in str(warning.message)]
+    assert warning.filename == __file__
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import importlib
 import math
 import os
 import tomllib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from rlcatalog import default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError
 from rlcatalog.frameworks import Tensor
+from rlcatalog.reporting import warn_caller
 from rlcatalog_compat.helpers import EnvContext
 from rlcatalog_compat.policy_face import PolicyFace, act
 
@@ -184,10 +184,9 @@ class Algorithm:
         name = type(self).__name__
         idle_keys = sorted(rllib_config.keys() & set(_KEYS["without_effect"]))
         if idle_keys:
-            text = f"{name}: these RLlib keys have no effect: {', '.join(idle_keys)}."
-            # The warning points at the caller of `PPOConfig.build`: below that call are `build`,
-            # `__init__` and this method.
-            warnings.warn(text, CatalogWarning, stacklevel=4)
+            warn_caller(
+                f"{name}: these RLlib keys have no effect: {', '.join(idle_keys)}.", CatalogWarning
+            )
         config = {key: value for key, value in rllib_config.items() if key not in idle_keys}
         for key, refusal in _KEYS["not_served"].items():
             value = config.pop(key, None)
