@@ -422,6 +422,33 @@ def test_ported_keras_model_reads_the_names_of_its_layers():
 # --- forms of weights -----------------------------------------------------------------------------
 
 
+def test_weights_that_no_keras_layer_takes_are_an_error():
+    """One layer is found by its name; this does not make the weights of others fit."""
+
+    class KerasModel(TFModelV2):
+        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+            super().__init__(obs_space, action_space, num_outputs, model_config, name)
+            self.layer = tf.keras.layers.Dense(num_outputs, name="my_layer")
+            self.layer.build((None, 3))
+
+        def forward(self, input_dict, state, seq_lens):
+            return self.layer(input_dict["obs_flat"]), state
+
+        def value_function(self):
+            return tf.zeros([1])
+
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, {"custom_model": KerasModel}, "tf")
+    weights = {
+        "default_policy/my_layer/kernel:0": np.ones((3, 4), np.float32),
+        "default_policy/my_layer/bias:0": np.ones(4, np.float32),
+    }
+    load_rllib_weights(policy, weights)
+    weights["default_policy/other_layer/kernel:0"] = np.ones((4, 4), np.float32)
+
+    with pytest.raises(ModelContractError, match=r"unused: .*other_layer"):
+        load_rllib_weights(policy, weights)
+
+
 def test_weights_by_policy_are_read():
     _, weights = build_rllib_model(THREE_NUMBERS, TWO_LAYERS)
     policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")

@@ -124,12 +124,9 @@ def _match_weights(
             match.wrong_shapes.append(f"{name} {array.shape}, given {value.shape}")
         match.values[name] = value
     if match.missing and not match.wrong_shapes and rllib_weights.is_tensorflow:
-        custom_weights = _match_by_path(model, rllib_weights.by_name, match.missing)
-        if custom_weights:
-            match.values.update(custom_weights)
-            match.missing = [name for name in match.missing if name not in custom_weights]
-            # If weights are matched by path, no value counts as unused.
-            rllib_weights.used.update(rllib_weights.by_name)
+        custom_weights = _match_by_path(model, rllib_weights, match.missing)
+        match.values.update(custom_weights)
+        match.missing = [name for name in match.missing if name not in custom_weights]
     return match
 
 
@@ -489,17 +486,17 @@ def _from_tf_layout(array: Array, variable: str) -> Array:
 
 
 def _match_by_path(
-    model: Any, rllib_weights: Mapping[str, Array], missing: list[str]
+    model: Any, rllib_weights: _RLlibWeights, missing: list[str]
 ) -> dict[str, Array]:
     """Return the weights for a custom model's Keras layers, matched by variable path, under the
-    missing names.
+    missing names; record which of RLlib's weights were used.
 
     Args:
         model: The TensorFlow model.
         rllib_weights: RLlib's weights.
         missing: Names of the model's weights that no other rule found.
     """
-    arrays_by_path_end = {_path_end(name): array for name, array in rllib_weights.items()}
+    rllib_names = {_path_end(name): name for name in rllib_weights.by_name}
     names_by_variable = {}
     for name, variable in model.variables(as_dict=True).items():
         names_by_variable[id(variable)] = name
@@ -507,9 +504,13 @@ def _match_by_path(
     values = {}
     for variable in _keras_variables(vars(model), seen=set()):
         name = names_by_variable.get(id(variable.value))
-        array = arrays_by_path_end.get(_path_end(variable.path))
-        if name not in missing or array is None or array.shape != tuple(variable.shape):
+        rllib_name = rllib_names.get(_path_end(variable.path))
+        if name not in missing or rllib_name is None:
             continue
+        array = rllib_weights.by_name[rllib_name]
+        if array.shape != tuple(variable.shape):
+            continue
+        rllib_weights.used.add(rllib_name)
         axes = axes_by_name[name]
         if axes is not None:
             array = array.transpose(axes)
