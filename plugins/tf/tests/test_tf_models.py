@@ -14,9 +14,9 @@ from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
 import rlcatalog
-from rlcatalog.errors import StaleOutputError
+from rlcatalog.errors import NotServedError, StaleOutputError
 from rlcatalog_policy import load
-from rlcatalog_tf import TFModelV2, normc_initializer
+from rlcatalog_tf import TFModelV2, copy_layer, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -367,6 +367,16 @@ def test_layers_of_legacy_keras_keep_their_weights():
 
     # The program checks the weights, and prints "done" at its end.
     assert result.stdout.strip().endswith("done"), result.stderr[-2000:]
+
+
+def test_copy_of_a_legacy_layer_is_refused_with_the_way_out():
+    layer = pytest.importorskip("tf_keras").layers.Dense(3)
+
+    with pytest.raises(NotServedError, match="a layer of legacy Keras") as caught:
+        copy_layer(layer)
+
+    assert "Pass its class" in str(caught.value)
+    assert "Upgrade" not in str(caught.value)
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -31,6 +31,12 @@ def copy_layer(layer: Any) -> Any:
     Raises:
         NotServedError: The layer cannot be copied.
     """
+    if not isinstance(layer, keras.layers.Layer):
+        raise NotServedError(
+            f"{type(layer).__name__} is a layer of legacy Keras (tf_keras), which rlcatalog cannot"
+            " copy for a second model (a target network, a copied policy). Pass its class, or a"
+            " function that creates one."
+        )
     layers = layers_in(layer)
     trackers = [tracker_of(part) for part in layers]
     problem = (
