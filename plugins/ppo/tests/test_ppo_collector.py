@@ -38,7 +38,10 @@ def test_rollout_has_rewards_and_ends_of_environments(mode):
 
     rollout = make_collector(envs).collect(2)
 
-    assert rollout.reward.tolist() == [[1, 2, 3], [4, 5, 6]]
+    rewards = [[1, 2, 3], [4, 5, 6]]
+    if mode == "next_step":
+        rewards[1] = [0, 0, 6]  # the second step only resets environments 0 and 1
+    assert rollout.reward.tolist() == rewards
     assert rollout.reward.dtype == np.float32
     assert rollout.done.tolist() == [[True, True, False], [False, False, True]]
 
@@ -251,6 +254,27 @@ def test_idle_step_does_not_count_as_step_of_episode():
     collector.collect(2)
 
     assert collector.get_state()["lengths"].tolist() == [0, 0, 2]
+
+
+def test_reward_of_idle_step_counts_for_no_episode():
+    policy = RecordingPolicy()
+    envs = ScriptedEnvs(
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0]),
+        step(rewards=[50.0, 2.0, 3.0]),  # environment 0 is idle
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0, 1, 2]),
+        autoreset="next_step",
+    )
+    scale = RewardScale(n=3, gamma=1.0)
+    collector = make_collector(envs, policy, scale=scale)
+
+    collector.collect(3)
+
+    assert list(collector.episodes.returns) == [1, 1, 6, 9]
+    assert list(collector.episodes.lengths) == [1, 1, 3, 3]
+    assert policy.previous_rewards[2] == [0, 2, 3]
+    # The sums of rewards so far, without the idle step's.
+    _, variance, _ = scale.get_state()["moments"]
+    np.testing.assert_allclose(variance, np.var([1, 2, 3, 4, 6, 1, 6, 9]), rtol=1e-3)
 
 
 def test_idle_step_repeats_observation_before_it():

@@ -435,6 +435,22 @@ def test_play_ends_episodes_that_run_out_of_actions(mode):
     assert play(policy, envs, 4) == [3.0, 3.0, 3.0, 3.0]  # 3 steps that pay 1
 
 
+class PaysForResets(SyncVectorEnv):
+    """A vector environment that gives a reward for a step that only begins an episode."""
+
+    def step(self, actions):
+        begins_episode = self._autoreset_envs.copy()
+        obs, rewards, *others = super().step(actions)
+        return obs, rewards + 100 * begins_episode, *others
+
+
+def test_play_ignores_the_reward_of_an_idle_step():
+    envs = PaysForResets([RunsOutOfActions] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
+
+    assert play(policy, envs, 6) == [3.0] * 6
+
+
 @both_frameworks
 @pytest.mark.parametrize(
     "memory", [{}, {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}], ids=["", "lstm"]

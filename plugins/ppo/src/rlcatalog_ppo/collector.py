@@ -38,7 +38,7 @@ class Collector:
     - `"same_step"`: the vector environment, at once. The episode's last observation is in
       `info["final_obs"]`.
     - `"next_step"`: the vector environment, in the next step, which ignores the action. That step
-      is called idle; it is not in the training data.
+      is called idle; it is not in the training data, and its reward counts as 0.
     - `"disabled"`: the collector, with a reset of the environments whose episode ended.
 
     An environment may reuse the memory of its observations, so an episode's last observation must
@@ -190,7 +190,7 @@ class Collector:
     def _take_step(self, inputs: StepInputs) -> tuple[StepRecord, StepInputs]:
         """Act once in every environment; return the step's record and the inputs of the next."""
         policy_step = self._act(inputs)
-        env_step = self._step_envs(policy_step.action)
+        env_step = self._step_envs(policy_step.action, idle=inputs.idle)
         scaled_reward = None
         if self.scale is not None:
             scaled_reward = self.scale(env_step.reward, done=env_step.done, idle=inputs.idle)
@@ -244,8 +244,12 @@ class Collector:
                 inputs.obs, inputs.state, prev_reward=inputs.prev_reward, mask=inputs.mask
             )
 
-    def _step_envs(self, action: TensorTree) -> EnvStep:
+    def _step_envs(self, action: TensorTree, *, idle: Array) -> EnvStep:
         env_obs, reward, terminated, truncated, info = self.envs.step(action)
+        if self._autoreset == "next_step" and idle.any():
+            # No action was taken, so no episode earned this reward. Gymnasium's vector environments
+            # return 0, and others may return anything.
+            reward = np.where(idle, 0.0, reward)
         done = terminated | truncated
         if self._env_masks is not None:
             self._env_masks.after_step(info, done)

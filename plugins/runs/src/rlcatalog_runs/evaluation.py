@@ -85,6 +85,9 @@ def _play_side_by_side(
             obs, done=done, prev_reward=reward, mask=masks.argument, explore=explore
         )
         obs, reward, terminated, truncated, infos = envs.step(step.action)
+        if stepper.autoreset == "next_step" and done is not None:
+            # After the end of an episode, this step only reset the environment.
+            reward = np.where(done, 0.0, reward)
         returns_in_progress += reward
         done = terminated | truncated
         masks.after_step(infos, done)
