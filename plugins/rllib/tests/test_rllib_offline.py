@@ -18,6 +18,7 @@ from ray.tune.registry import register_env
 
 import rlcatalog_rllib
 from rlcatalog.errors import NotServedError
+from rlcatalog_rllib.offline import EncodeEpisodes
 
 THREE_NUMBERS = Box(-1, 1, (3,), np.float32)
 THREE_NUMBERS_AND_MASK = Dict({"seen": THREE_NUMBERS, "action_mask": MultiBinary(4)})
@@ -202,6 +203,57 @@ def test_encoded_episodes_are_not_encoded_again():
 
     np.testing.assert_array_equal(new_batch["obs"][:7].numpy(), obs[:7])
     np.testing.assert_array_equal(new_batch["actions"][:7].numpy(), raw_actions)
+
+
+@pytest.fixture
+def encoded_episode_like_the_envs():
+    """An episode with raw actions, whose encoded observations are in the environment's space.
+
+    The actions are mapped from [-1, 1] to the bounds of the action space.
+    """
+    observation_space = Box(-9, 9, (3,), np.float32)
+    action_space = Box(-2, 6, (1,), np.float32)
+    config = configure(observation_space=observation_space, action_space=action_space)
+    episode = record_episode(observation_space, action_space)
+    module = config.get_multi_rl_module_spec(env=RandomEnv(config.env_config)).build()
+    module = module["default_policy"]
+    [encoded_episode] = encode_episodes([episode], module)
+    raw_actions = np.array(encoded_episode.actions)
+    np.testing.assert_allclose(raw_actions, (np.array(episode.actions) - 2) / 4, rtol=1e-5)
+    return encoded_episode, module
+
+
+def encode_episodes(episodes, module):
+    """Return what the learner connector makes of a list of episodes."""
+    episodes = list(episodes)
+    EncodeEpisodes()(rl_module=module, batch={}, episodes=episodes)
+    return episodes
+
+
+@pytest.mark.parametrize("way", ["again", "stored", "slice"])
+def test_raw_actions_are_not_converted_again(encoded_episode_like_the_envs, way):
+    episode, module = encoded_episode_like_the_envs
+    raw_actions = np.array(episode.actions)
+    if way == "stored":
+        episode = SingleAgentEpisode.from_state(episode.get_state())
+    if way == "slice":
+        episode = episode[0:7]
+
+    [again] = encode_episodes([episode], module)
+
+    np.testing.assert_array_equal(np.array(again.get_actions()), raw_actions)
+
+
+def test_episodes_of_a_runner_are_known_to_be_encoded(rllib):
+    config = rllib.configure("Pendulum-v1", model={"action_bounds": "affine"})
+    training = rllib.make_training(config)
+    [episode, *_] = training.runner.sample(num_timesteps=12)
+    # Pendulum's own space contains its encoded observations.
+    assert training.runner.env.single_observation_space.contains(episode.get_observations(0))
+
+    [again] = encode_episodes([episode], training.module)
+
+    assert again is episode
 
 
 class HalveRewards(ConnectorV2):

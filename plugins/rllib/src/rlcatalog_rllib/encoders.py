@@ -19,6 +19,7 @@ from rlcatalog_rllib.spaces import (
     encoded_rows,
     encoded_space,
     has_views,
+    raw_action_space,
     rows_of,
 )
 
@@ -45,6 +46,7 @@ class EpisodeEncoder:
         env_space = observation_space if original_space is None else original_space
         self.policy = build_policy(recipe, env_space, action_space)
         self.space = encoded_space(self.policy)
+        self._raw_actions = raw_action_space(self.policy)
         self._has_views = has_views(self.space)
         # The past of a vector environment's episodes, or of each episode; see `encode`.
         self._history = ViewHistory(self.policy)
@@ -57,7 +59,7 @@ class EpisodeEncoder:
     def encode(
         self, episodes: Sequence[SingleAgentEpisode], learn: bool, *, in_step: bool = True
     ) -> None:
-        """Replace the last observation of each episode.
+        """Replace the last observation of each episode, and the spaces of the episode.
 
         Args:
             episodes: Ray's episodes, each with one agent.
@@ -78,6 +80,7 @@ class EpisodeEncoder:
         for episode, row in zip(episodes, rows, strict=True):
             episode.set_observations(at_indices=-1, new_data=row)
             episode.observation_space = self.space
+            episode.action_space = self._raw_actions
 
     def _encode(self, observations: list[Any], learn: bool) -> Array:
         """Return encoded and filtered observations `[B, ...]`."""

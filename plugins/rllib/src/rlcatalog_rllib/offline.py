@@ -20,7 +20,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog_rllib.connectors import MakeConnectors, call_users_function
-from rlcatalog_rllib.spaces import Space, encoded_rows, has_views, rows_of
+from rlcatalog_rllib.spaces import Space, encoded_rows, has_views, raw_action_space, rows_of
 
 
 class EncodeEpisodes(ConnectorV2):
@@ -29,7 +29,9 @@ class EncodeEpisodes(ConnectorV2):
 
     Recorded episodes contain the environment's observations and actions, which the trained module's
     policy encodes. Episodes that were recorded with the catalog's connectors already contain
-    encoded observations and raw actions, and do not change.
+    encoded observations and raw actions, and do not change. If the environment's space also
+    contains their observations, only the episodes' action space shows that they are encoded. Ray's
+    tables with a row for each step do not store it, so record such data as episodes.
     """
 
     def __call__(
@@ -45,13 +47,27 @@ class EncodeEpisodes(ConnectorV2):
                     "EncodeEpisodes: found episodes of several agents, but BC and MARWIL train"
                     " only one."
                 )
-            first = _steps_of(episode.get_observations())[0]
-            # Gymnasium warns about an observation of another form, so the second space is asked
-            # only if the first one does not contain the observation.
-            is_from_env = module.policy.observation_space.contains(first)
-            if is_from_env or not module.observation_space.contains(first):
+            if not _is_encoded(episode, module.policy, module.observation_space):
                 episodes[number] = _encode_episode(episode, module.policy, module.observation_space)
         return batch
+
+
+def _is_encoded(episode: SingleAgentEpisode, policy: Policy, encoded_space: Space) -> bool:
+    """Return whether an episode already has encoded observations and raw actions.
+
+    Args:
+        episode: The recorded episode.
+        policy: The policy of the trained module.
+        encoded_space: The space of the module's observations.
+    """
+    raw_actions = raw_action_space(policy)
+    if raw_actions != policy.action_space and episode.action_space == raw_actions:
+        return True
+    first = _steps_of(episode.get_observations())[0]
+    # Gymnasium warns about an observation of another form, so the second space is asked only if the
+    # first one does not contain the observation.
+    is_from_env = policy.observation_space.contains(first)
+    return not is_from_env and encoded_space.contains(first)
 
 
 def _encode_episode(
@@ -90,7 +106,7 @@ def _encode_episode(
         len_lookback_buffer=0,  # it has no steps from before its start
         extra_model_outputs=extra_outputs,
         observation_space=encoded_space,
-        action_space=policy.action_space,
+        action_space=raw_action_space(policy),
         t_started=episode.t_started,
     )
     return encoded_episode.to_numpy() if episode.is_numpy else encoded_episode

@@ -55,6 +55,17 @@ def encoded_space(policy: Policy) -> Any:
     return space
 
 
+def raw_action_space(policy: Policy) -> spaces.Box:
+    """Return the space of raw actions in the form in which Ray stores them.
+
+    The connectors write it into the episodes that they encode, which tells these from episodes with
+    the environment's actions.
+    """
+    codec = policy.action_codec
+    shape = () if codec.scalar else (codec.width,)
+    return spaces.Box(-np.inf, np.inf, shape, np.float64)
+
+
 def original_space(space: Space) -> Space:
     """Return the environment's space, which a space of encoded observations stores.
 
