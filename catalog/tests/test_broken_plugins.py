@@ -21,7 +21,13 @@ from rlcatalog import (
     PreprocessorSpec,
     Rank,
 )
-from rlcatalog.errors import CatalogError, PartError, PluginError, PluginWarning
+from rlcatalog.errors import (
+    CatalogError,
+    MissingPluginError,
+    PartError,
+    PluginError,
+    PluginWarning,
+)
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 #: A working plugin with a model, a config key and a preprocessor for boxes of shape (number, 2).
@@ -173,11 +179,7 @@ BROKEN = {
     ),
     "too-new": Case(
         "raise AssertionError('imported')\n",
-        (
-            "broken-too-new 1.0",
-            "it needs rlcatalog>=99",
-            "Install a version of broken-too-new for it",
-        ),
+        ("it needs rlcatalog>=99", "Install a version of broken-too-new for it"),
         status="incompatible",
         requires=("rlcatalog>=99",),
     ),
@@ -300,7 +302,7 @@ def test_broken_plugin_leaves_the_others_working(install_broken_plugins, name):
     [
         ("import-error", "broken-import-error 1.0 has failed: ModuleNotFoundError: "),
         ("exit-in-hook", "broken-exit-in-hook 1.0 has failed: SystemExit: 3"),
-        ("too-new", "broken-too-new 1.0: it needs rlcatalog>=99"),
+        ("too-new", "broken-too-new 1.0 is incompatible: it needs rlcatalog>=99"),
     ],
 )
 def test_strict_mode_raises_the_first_failure(install_broken_plugins, name, failure):
@@ -376,6 +378,17 @@ def test_incompatible_plugin_is_not_imported(install_broken_plugins):
     load_with_warnings(install_broken_plugins("too-new"), expected_warnings=1)
 
     assert "broken_too_new" not in sys.modules
+
+
+def test_message_names_an_incompatible_package_once(install_broken_plugins):
+    entry_points = install_broken_plugins("too-new")
+
+    catalog, [warning] = load_with_warnings(entry_points, expected_warnings=1)
+
+    heading = "of broken-too-new 1.0 is incompatible: it needs rlcatalog>=99"
+    assert heading in warning
+    with pytest.raises(MissingPluginError, match="is incompatible: it needs"):
+        catalog.registry.explain_missing("a net", "broken-too-new")
 
 
 # --- broken at the lookup -------------------------------------------------------------------------

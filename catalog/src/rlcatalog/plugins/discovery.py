@@ -95,6 +95,8 @@ class PluginRecord:
             IncompatiblePluginError(f"{self.distribution} {self.version}: {why}. {fix}"),
             "incompatible",
         )
+        # Messages have the distribution before this text already.
+        self.error = f"{why}. {fix}"
 
     def note(self, problem: CatalogError) -> None:
         """Record a problem with a plugin that is still usable."""
