@@ -440,6 +440,16 @@ def test_discrete_space_that_a_preprocessor_returned_is_kept(model_catalog):
     assert model.obs_space is index
 
 
+def test_encoded_space_without_preprocessor_asks_this_catalog(model_catalog):
+    # As a space arrives from another process: with the original space, but without preprocessor.
+    encoded_space = Box(0, 1, (2,), np.float32)
+    encoded_space.original_space = TWO_ACTIONS
+
+    make_model(model_catalog, encoded_space, {"custom_model": "plain"})
+
+    assert encoded_space.preprocessor.catalog is model_catalog
+
+
 class DefaultModel(TorchModel):
     pass
 

@@ -24,7 +24,7 @@ import rlcatalog
 from rlcatalog import ModelCatalog, ViewRequirement
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, UnsupportedSpaceError
 from rlcatalog_tf import TFModelV2
-from rlcatalog_torch import TorchModelV2
+from rlcatalog_torch import Categorical, TorchModelV2
 
 pytestmark = pytest.mark.twins
 
@@ -311,6 +311,28 @@ def test_catalog_counts_parameters_and_context(framework):
     # Logits of the two choices, and the context of 16 hidden units for each.
     assert size == 3 + 2 + 2 * 16
     assert dist_class.required_model_output_shape(space, config) == size
+
+
+def test_number_of_inputs_is_that_of_the_catalog_of_the_config():
+    class PairOfLogits(Categorical):
+        @staticmethod
+        def required_model_output_shape(action_space, model_config=None):
+            return 2 * int(action_space.n)
+
+    catalog = rlcatalog.Catalog()
+    catalog.register_action_dist("pair", PairOfLogits)  # unknown to the default catalog
+    config = {
+        "use_autoregressive": True,
+        "autoregressive_hiddens": [16],
+        "custom_action_dist": {"action[0]": "pair"},
+    }
+    space = Tuple([Discrete(2), Discrete(3)])
+    resolution = catalog.resolve(Box(-1, 1, (4,)), space, config, "torch")
+    dist_class = resolution.dists.load("torch", resolution.config)
+
+    size = dist_class.required_model_output_shape(space, resolution.config)
+
+    assert size == resolution.num_outputs
 
 
 def test_model_and_distribution_of_catalog_fit(framework):

@@ -9,13 +9,55 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from scipy import stats
 
+import rlcatalog
 from rlcatalog import ModelCatalog, TupleActions
 from rlcatalog.errors import ModelContractError, NoClosedFormError, UnsupportedSpaceError
+from rlcatalog_torch import Categorical, MultiActionDistribution as TorchMultiActionDistribution
 
 
 def make_dist(framework, space, inputs):
     dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     return dist_class(framework.tensor(inputs, "float32"))
+
+
+# --- the number of inputs -------------------------------------------------------------------------
+
+
+class PairOfLogits(Categorical):
+    """A distribution of the program with two inputs for each choice."""
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config=None):
+        return 2 * int(action_space.n)
+
+
+def test_number_of_inputs_is_that_of_the_catalog_of_the_config():
+    catalog = rlcatalog.Catalog()
+    catalog.register_action_dist("pair", PairOfLogits)  # unknown to the default catalog
+    config = {"custom_action_dist": {"action[0]": "pair"}}
+    space = Tuple([Discrete(2), Discrete(3)])
+    policy = rlcatalog.build(Box(-1, 1, (4,)), space, config, "torch", catalog=catalog)
+
+    size = policy.dist_class.required_model_output_shape(space, policy.config)
+
+    assert size == 2 * 2 + 3
+    assert size == policy.resolution.num_outputs
+
+
+def test_registered_joint_distribution_counts_with_its_catalog():
+    class OwnJoint(TorchMultiActionDistribution):
+        @classmethod
+        def required_model_output_shape(cls, action_space, model_config=None):
+            return super().required_model_output_shape(action_space, model_config)
+
+    catalog = rlcatalog.Catalog()
+    catalog.register_action_dist("pair", PairOfLogits)
+    config = {"custom_action_dist": {"action": OwnJoint, "action[0]": "pair"}}
+    space = Tuple([Discrete(2), Discrete(3)])
+
+    policy = rlcatalog.build(Box(-1, 1, (4,)), space, config, "torch", catalog=catalog)
+
+    assert policy.resolution.num_outputs == 2 * 2 + 3
 
 
 # --- densities ------------------------------------------------------------------------------------

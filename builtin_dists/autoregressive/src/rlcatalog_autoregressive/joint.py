@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, check_same_kind, entropy_of, unbind
+from rlcatalog.catalog import catalog_of
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog.models import ModelV2, inner_model
@@ -76,9 +76,11 @@ class JointDistribution(ActionDistribution):
     def required_model_output_shape(
         cls, action_space: Space[Any], model_config: Mapping[str, Any] | None = None
     ) -> int:
-        """Return the number of inputs if the default catalog chooses the parts' distributions."""
+        """Return the number of inputs if the config's catalog, or else the default catalog, chooses
+        the parts' distributions.
+        """
         config = {**(model_config or {}), "use_autoregressive": True}
-        catalog = rlcatalog.default_catalog()
+        catalog = catalog_of(model_config)
         _, size = catalog.action_dist(action_space, config, framework=cls.framework_of_class)
         return int(size)
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 
 from gymnasium import Space
 
-import rlcatalog
 from rlcatalog import ModelV2, SpaceInfo, TupleActions
 from rlcatalog.actions import ActionDistribution, check_same_kind, entropy_of, unbind
+from rlcatalog.catalog import catalog_of
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
 from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog_multi_action.members import Children, Factory, Member, layout_of, values_of
@@ -97,18 +97,20 @@ class CompositeDistribution(ActionDistribution):
     def required_model_output_shape(
         cls, action_space: Space[Any], model_config: Mapping[str, Any] | None = None
     ) -> int:
-        """Return the total number of inputs for the distributions that the default catalog chooses
-        for the parts.
+        """Return the total number of inputs for the distributions of the parts, which the config's
+        catalog, or else the default catalog, chooses.
         """
-        catalog = rlcatalog.default_catalog()
+        catalog = catalog_of(model_config)
         config = dict(model_config or {})
         custom = config.get("custom_action_dist")
-        if isinstance(custom, str):
-            custom = catalog.registry.get("action_dist", custom).declaration
-        # The user's class may not derive from ActionDistribution.
-        is_composite = getattr(custom, "composite", False)
-        if is_composite:
-            # It may be this class: asking it for its size would not end.
+        # A composite may be this class: asking it for its size would not end.
+        if isinstance(custom, Mapping):
+            others = {}
+            for path, dist in custom.items():
+                if not _is_joint(dist, model_config):
+                    others[path] = dist
+            config["custom_action_dist"] = others
+        elif _is_joint(custom, model_config):
             config["custom_action_dist"] = None
         _, size = catalog.action_dist(action_space, config, framework=cls.framework_of_class)
         return int(size)
@@ -421,3 +423,12 @@ class CompositeDistribution(ActionDistribution):
             totals.append(self.ops.total(values[start : start + count]))
             start += count
         return self.ops.columns(totals)
+
+
+def _is_joint(dist: str | type | None, config: Mapping[str, Any] | None) -> bool:
+    """Return whether a config's value for a distribution is one that joins others."""
+    declaration: Any = dist
+    if isinstance(dist, str):
+        declaration = catalog_of(config).registry.get("action_dist", dist).declaration
+    # The user's class may not derive from ActionDistribution.
+    return bool(getattr(declaration, "composite", False))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from rlcatalog.catalog.catalog import Catalog
+from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
 from rlcatalog.plugins.loader import refuse_while_loading
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins.request import PartsCatalog
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +37,19 @@ def default_catalog() -> Catalog:
     refuse_while_loading()
     with _CREATING:
         return _default()
+
+
+def catalog_of(config: Mapping[str, Any] | None) -> PartsCatalog:
+    """Return the catalog of the lookup that parsed a model config, or the default catalog for any
+    other config.
+
+    Args:
+        config: The config that a part received; None has no catalog.
+    """
+    catalog = None
+    if isinstance(config, FlatConfig | ReadOnlyConfig):
+        catalog = config.catalog
+    return catalog or default_catalog()
 
 
 #: For tests: the next call creates a new one.

@@ -412,6 +412,7 @@ class CatalogSnapshot:
     ) -> tuple[Any, int]:
         """Return what `action_dist` returns, by a new lookup."""
         values = self.schema.parse(config)
+        values.catalog = self.catalog
         custom_dists = named_dists(self.slots, values["custom_action_dist"], dist_type)
         custom_model = None
         if framework is None:
@@ -500,7 +501,7 @@ class CatalogSnapshot:
             framework,
             encoded_shape=encoded_shape,
             num_outputs=num_outputs,
-            preprocessor=preprocessor_of(obs_space),
+            preprocessor=preprocessor_of(obs_space, self.catalog),
             catalog=self.catalog,
             mask_key=mask_key(obs_info, action_info, values["action_mask_key"]),
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from rlcatalog.config.flat import ReadOnlyConfig
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
 from rlcatalog.frameworks.table import framework_of
@@ -196,7 +197,9 @@ def _size_of(
     *_inner_size: int,
 ) -> Any:
     """Return the number of model outputs that a distribution class needs."""
-    return cls.required_model_output_shape(action.space, dict(config))
+    # A copy, which the user's class may change. It still knows the catalog of the lookup.
+    own_config = config.fresh() if isinstance(config, ReadOnlyConfig) else dict(config)
+    return cls.required_model_output_shape(action.space, own_config)
 
 
 def path_of(cls: Code) -> str:

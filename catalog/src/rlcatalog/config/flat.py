@@ -83,6 +83,17 @@ class ReadOnlyConfig(Mapping[str, Any]):
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
 
+    @property
+    def catalog(self) -> PartsCatalog | None:
+        """The catalog of the lookup that parsed the config, or None."""
+        return self._config.catalog if isinstance(self._config, FlatConfig) else None
+
+    def fresh(self) -> dict[str, Any]:
+        """Return a copy that shares no mutable state with the config; see `FlatConfig.fresh`."""
+        if isinstance(self._config, FlatConfig):
+            return self._config.fresh()
+        return plain_values(self._config)
+
     def __getitem__(self, key: str) -> Any:
         value = self._config[key]
         if isinstance(value, list | dict | set):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -14,18 +14,26 @@ from rlcatalog.frameworks.ops import Tensor, TensorTree, tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.spaces.info import Space
 
+if TYPE_CHECKING:
+    from rlcatalog.plugins.request import PartsCatalog
 
-def preprocessor_of(obs_space: Space) -> Preprocessor | None:
-    """Return the preprocessor of an encoded space, or None for an environment's space."""
+
+def preprocessor_of(obs_space: Space, catalog: PartsCatalog | None = None) -> Preprocessor | None:
+    """Return the preprocessor of an encoded space, or None for an environment's space.
+
+    Args:
+        obs_space: The space.
+        catalog: The catalog to ask if the space has lost its preprocessor; None asks the default
+            catalog.
+    """
     # Only our encoded spaces have this attribute.
     preprocessor = getattr(obs_space, "preprocessor", None)
     # RLlib's encoded spaces have this one.
     if preprocessor is None and hasattr(obs_space, "original_space"):
         # The space comes from elsewhere, such as another process, without our attribute. The
-        # default catalog finds the same preprocessor for its original space.
-        preprocessor = rlcatalog.default_catalog().preprocessor_for(
-            obs_space.original_space, {}, check="never"
-        )
+        # catalog finds the same preprocessor for its original space.
+        lookup_catalog = catalog or rlcatalog.default_catalog()
+        preprocessor = lookup_catalog.preprocessor_for(obs_space.original_space, {}, check="never")
         obs_space.preprocessor = preprocessor  # type: ignore[attr-defined]
     return preprocessor if isinstance(preprocessor, Preprocessor) else None
 
