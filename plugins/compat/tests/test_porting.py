@@ -122,6 +122,7 @@ def test_imports_of_ray_and_gym_are_replaced(old, new):
         ("x = tf.reshape(y, [z.shape[0] * 2, 4])", "x = tf.reshape(y, [z.shape[0] * 2, 4])"),
         ("x = tf.reshape(y, [z.shape[1], 4])", "x = tf.reshape(y, [z.shape[1], 4])"),
         ("n = x.shape.as_list()[1]", "n = list(x.shape)[1]"),
+        ("t = tf\nm = t.math\nx = t.log(m.abs(y))", "t = tf\nm = t.math\nx = t.math.log(m.abs(y))"),
         ("n = enum[0].value, env.get_shape()", "n = enum[0].value, env.get_shape()"),
     ],
 )
@@ -189,6 +190,23 @@ def test_names_that_are_not_tensorflow_are_unchanged():
     code = "import math as tf\n\nx = tf.log(3)\nnp = {}\nnp.product = 1\n"
 
     assert port_code(code) == (code, [])
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        pytest.param("L = {}", id="to another value"),
+        pytest.param("for L in nets: pass", id="in a loop"),
+        pytest.param("self.L = tf.keras.layers", id="to an attribute"),
+    ],
+)
+def test_name_that_is_no_longer_a_module_is_unchanged(assignment):
+    first = "" if "self" in assignment else "L = tf.keras.layers\n"
+    code = f"{HEAD}{first}{assignment}\nlayer = L.TimeDistributed(net)\n"
+
+    content, _ = port_code(code)
+
+    assert "layer = L.TimeDistributed(net)" in content
 
 
 def test_older_valid_padding_becomes_same_padding():
@@ -336,6 +354,19 @@ def test_time_distributed_layers_take_any_number_of_steps():
 
     assert "layer = rlcatalog_compat.operations.time_distributed(net, name='a')" in content
     assert "import rlcatalog_compat.operations" in content
+
+
+def test_name_of_a_module_is_read_like_the_module():
+    code = """
+    layers = tf.keras.layers
+    def build(net):
+        layers = tf.keras.layers
+        layer = layers.TimeDistributed(net)
+    """
+
+    content, _ = port_tensorflow_code(code)
+
+    assert "layer = rlcatalog_compat.operations.time_distributed(net)" in content
 
 
 def test_operations_of_keras_backend_become_layers():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import libcst as cst
@@ -24,6 +25,32 @@ from rlcatalog_compat.names import supported_paths
 #: TensorFlow 1 layers in methods, and the functions that keep them.
 _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get_variable")
 
+#: Modules of TensorFlow and NumPy that a file may give another name: `L = tf.keras.layers`. The
+#: first stands for the package itself.
+_SUBMODULES = frozenset(
+    {
+        "",
+        "compat.v1",
+        "contrib.layers",
+        "contrib.rnn",
+        "contrib.slim",
+        "initializers",
+        "keras",
+        "keras.activations",
+        "keras.backend",
+        "keras.initializers",
+        "keras.layers",
+        "keras.models",
+        "keras.regularizers",
+        "layers",
+        "linalg",
+        "losses",
+        "math",
+        "nn",
+        "random",
+    }
+)
+
 
 class Reader(cst.CSTVisitor):
     """Visitor that records in the context which names refer to NumPy, TensorFlow and RLlib modules.
@@ -35,6 +62,10 @@ class Reader(cst.CSTVisitor):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._rebound: set[str] = set()
+        #: How often the file assigns to each name.
+        self._assignments: Counter[str] = Counter()
+        #: How often the file gives each name to the same module, as in `L = tf.keras.layers`.
+        self._aliases: Counter[str] = Counter()
 
     def visit_Import(self, node: cst.Import) -> None:
         for alias in node.names:
@@ -61,6 +92,7 @@ class Reader(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         if not isinstance(node.value, cst.Call):
+            self._read_alias(node)
             return
         function = dotted(node.value.func).rpartition(".")[2]
         targets = [dotted(name) for name in names_of(node.targets[0].target)]
@@ -69,6 +101,26 @@ class Reader(cst.CSTVisitor):
             self.context.pads_as_before = True
         if function == "try_import_tf":
             self._enter_tensorflow(targets)
+
+    def _read_alias(self, node: cst.Assign) -> None:
+        """Record the names that an assignment such as `L = tf.keras.layers` gives to a module."""
+        root, _, inside = dotted(node.value).partition(".")
+        if root not in self.context.modules:
+            return
+        path = f"{self.context.modules[root]}.{inside}".rstrip(".")
+        _, _, module = path.partition(".")
+        if module.removeprefix("compat.v1.") not in _SUBMODULES:
+            return
+        for target in node.targets:
+            name = dotted(target.target)
+            is_attribute = "." in name  # such as `self.layers`
+            if not name or is_attribute:
+                continue
+            if name not in self.context.modules:
+                self.context.modules[name] = path
+                self._aliases[name] += 1
+            elif name in self._aliases and self.context.modules[name] == path:
+                self._aliases[name] += 1
 
     def _enter_tensorflow(self, targets: list[str]) -> None:
         """Record the names that the results of `try_import_tf()` are assigned to."""
@@ -87,11 +139,20 @@ class Reader(cst.CSTVisitor):
     def leave_Module(self, original_node: cst.Module) -> None:
         for name in self._rebound:  # `gym = gym.make(...)`: no longer a module
             self.context.gym.pop(name, None)
+        for name, alias_count in self._aliases.items():
+            if self._assignments[name] > alias_count:  # elsewhere, it is something else
+                del self.context.modules[name]
 
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
         names = {dotted(name) for name in names_of(node.target)}
+        self._assignments.update(names)
         self._rebound |= names
         self.context.reassigned |= {name for name in names if "." in name}
+
+    def visit_For(self, node: cst.For | cst.CompFor) -> None:
+        self._assignments.update(dotted(name) for name in names_of(node.target))
+
+    visit_CompFor = visit_For
 
     def _enter(self, name: str, path: str) -> None:
         """Record that a name refers to a module, or to a name in it."""
