@@ -202,6 +202,14 @@ class ReturnsColumnsOfLogp(sound.Backend):
         return (raw, logp[:, None], *others)
 
 
+class ReturnsNoValues(sound.Backend):
+    """Returns no values, although the model has a value branch."""
+
+    def act(self, *arguments):
+        raw, logp, _, *others = super().act(*arguments)
+        return (raw, logp, None, *others)
+
+
 class FailsToEvaluate(sound.Backend):
     def evaluate(self, batch, entropy=True):
         raise KeyError("logp")
@@ -219,6 +227,13 @@ FAULTY_FRAMEWORKS = [
         "plain",
         "log densities have shape",
         objects={"Backend": ReturnsColumnsOfLogp},
+    ),
+    Fault(
+        "the_backend_acts",
+        "plain",
+        "values are NoneType",
+        label="backend-returns-no-values",
+        objects={"Backend": ReturnsNoValues},
     ),
     Fault(
         "the_backend_evaluates",

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import faulty_parts
 import gymnasium
@@ -31,6 +33,7 @@ from rlcatalog_testing import (
     require,
     runner,
 )
+from rlcatalog_testing.checks.distributions import _check_shape
 from rlcatalog_testing.commands import check as check_command
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -522,3 +525,25 @@ def test_command_keeps_the_threads_that_the_user_sets(run_command_and_read_threa
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
 
     assert run_command_and_read_threads() == "3"
+
+
+# --- shapes of samples ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "width", "is_right"),
+    [
+        pytest.param((5, 5), 5, 5, True, id="rows"),
+        # As many values as rows, but each row should have five.
+        pytest.param((5,), 5, 5, False, id="one-value-for-each-row"),
+        pytest.param((5,), 5, 1, False, id="without-an-axis-for-the-width"),
+        pytest.param((), 1, 1, True, id="single-value-without-axes"),
+        pytest.param((1, 1, 1), 1, 1, True, id="single-value-with-more-axes"),
+    ],
+)
+def test_samples_need_a_value_for_each_place(shape, count, width, is_right):
+    codec = SimpleNamespace(scalar=False, width=width)
+    expectation = nullcontext() if is_right else pytest.raises(AssertionError, match="shape")
+
+    with expectation:
+        _check_shape(np.zeros(shape), codec, count, "sample() returned")

@@ -131,7 +131,7 @@ def _check_shape(flat: Array, codec: ActionCodec, count: int, what: str) -> None
     A single value may also be a number or an array of another rank.
     """
     expected = (count,) if codec.scalar else (count, codec.width)
-    is_single_value = codec.width == flat.size == count
+    is_single_value = codec.width == flat.size == count == 1
     require(
         flat.shape == expected or is_single_value,
         f"{what} shape {flat.shape}, expected {expected}",

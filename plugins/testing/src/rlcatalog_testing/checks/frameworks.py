@@ -183,7 +183,8 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
         step = policy.act(obs)
         _check_array(step.raw_action, "raw actions", (count, 1))
         _check_array(step.logp, "log densities", (count,))
-        _check_array(step.value, "values", (count,))
+        if policy.has_value or step.value is not None:
+            _check_array(step.value, "values", (count,))
         _check_array(step.dist_inputs, "parameters", (count, 2))
         are_inside = all(action in (0, 1) for action in step.action)
         require(are_inside, f"it returned {step.action}, outside {TWO}")
@@ -195,11 +196,7 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
 
 
 def _check_array(array: Array | None, what: str, shape: tuple[int, ...]) -> None:
-    """Raise an error unless a backend returned a NumPy array with a shape, or None, as for the
-    values of a model without a value branch.
-    """
-    if array is None:
-        return
+    """Raise an error unless a backend returned a NumPy array with a shape."""
     require(
         isinstance(array, np.ndarray),
         f"{what} are {type(array).__name__}, expected NumPy arrays",
