@@ -92,6 +92,52 @@ def test_ppo_trains_every_weight(local_ray, rllib):
     assert_every_weight_changed(model, weights_before)
 
 
+class BatchNet(nn.Module):
+    """A layer with batch statistics, whose count of batches is a tensor without axes."""
+
+    def __init__(self, space):
+        super().__init__()
+        linear = nn.Linear(space.shape[0], 8)
+        self.layers = nn.Sequential(linear, nn.BatchNorm1d(8), nn.Tanh())
+
+    def forward(self, obs):
+        return self.layers(obs)
+
+
+@pytest.mark.parametrize(
+    "num_runners", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["local", "one-process"]
+)
+def test_module_with_batch_statistics_trains(local_ray, rllib, num_runners):
+    config = PPOConfig().env_runners(num_env_runners=num_runners, rollout_fragment_length=32)
+    config.training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1)
+    configure(config, "CartPole-v1", model=BatchNet)
+
+    with rllib.build_algorithm(config) as algorithm:
+        module = algorithm.learner_group._learner.module["default_policy"]  # in this process
+        weights_before = copy_weights(module.policy.model)
+        for _ in range(3):
+            result = algorithm.train()
+        # The weights with which the environment runner collects, after they were sent to it.
+        algorithm.env_runner_group.sync_weights(
+            from_worker_or_learner_group=algorithm.learner_group,
+            inference_only=True,
+            timeout_seconds=60,
+        )
+        # Ray pickles a lambda by value, so that the other process need not import this file.
+        [state] = algorithm.env_runner_group.foreach_env_runner(
+            lambda runner: runner.module.get_state(inference_only=True),
+            local_env_runner=num_runners == 0,
+        )
+
+    assert_every_weight_changed(module.policy.model, weights_before)
+    assert result["num_env_steps_sampled_lifetime"] == 3 * 32
+    statistics = module.policy.model.module.layers[1]
+    assert statistics.num_batches_tracked > 0
+    assert statistics.running_mean.any()
+    for name, value in state.items():
+        np.testing.assert_allclose(value, module.state_dict()[name].numpy(), rtol=1e-6)
+
+
 # --- pickling -------------------------------------------------------------------------------------
 
 

@@ -14,9 +14,10 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 from ray import tune
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.tune.registry import register_env
+from torch import nn
 
 import rlcatalog_rllib
-from rlcatalog.errors import WorkerError
+from rlcatalog.errors import SavedPolicyError, WorkerError
 from rlcatalog_rllib.env_runner import CatalogEnvRunner, check_runners
 from rlcatalog_rllib.worker_deaths import LIMIT, forget_starts, record_start
 
@@ -219,6 +220,31 @@ def test_run_whose_runners_keep_dying_ends_with_the_cause(local_ray, moment):
         train(config, seconds=500)
 
     assert_tells_of_deaths(caught.value, "SIGSEGV")
+
+
+#: This process, also in what Ray pickles of this file.
+DRIVER = os.getpid()
+
+
+class NarrowInWorkers(nn.Module):
+    """A module that is built with fewer weights in Ray's workers than in this process."""
+
+    def __init__(self, space):
+        super().__init__()
+        width = 8 if os.getpid() == DRIVER else 7
+        self.layer = nn.Linear(space.shape[0], width)
+
+    def forward(self, obs):
+        return self.layer(obs)
+
+
+@pytest.mark.slow  # starts a worker process
+def test_run_whose_runners_refuse_the_weights_ends(local_ray):
+    config = configure_ppo(num_runners=1)
+    rlcatalog_rllib.configure(config, "CartPole-v1", model=NarrowInWorkers)
+
+    with pytest.raises(SavedPolicyError, match="belong to a different model"):
+        train(config, seconds=200)
 
 
 # --- the check of runners -------------------------------------------------------------------------

@@ -70,8 +70,23 @@ class _ReportingRunner:
         if self._failure is None:
             super().assert_healthy()  # type: ignore[misc]
 
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Set the weights and the connectors' states.
+
+        Ray only logs an error from another process, and then collects with the old weights for
+        ever. So a remote runner keeps the error, and raises it when it is asked for experience.
+        """
+        if self._failure is not None:
+            return
+        try:
+            super().set_state(state)  # type: ignore[misc]
+        except CatalogError as error:
+            if not self._is_remote:
+                raise
+            self._failure = error
+
     def sample(self, **kwargs: Any) -> Any:
-        """Collect experience, or raise the constructor's error."""
+        """Collect experience, or raise the error that made this impossible."""
         if self._failure is not None:
             raise self._failure
         samples = super().sample(**kwargs)  # type: ignore[misc]

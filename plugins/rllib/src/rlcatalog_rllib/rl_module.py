@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 import tree  # type: ignore[import-untyped]
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -317,7 +318,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
 
 def _shapes(weights: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in weights.items()}
+    # Ray turns a tensor without axes, such as the counter of a BatchNorm, into a number, which has
+    # no attribute `shape`.
+    return {name: tuple(np.shape(value)) for name, value in weights.items()}
 
 
 def _rebuilt(
