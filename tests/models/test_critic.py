@@ -418,9 +418,9 @@ def test_stored_steps_score_as_acting_did(case, framework):
     if policy.memory:
         batch["seq_lens"] = np.array(lengths, np.int32)
     if policy.views:
-        names = steps[0].state.seen
+        names = steps[0].state.views
         batch["views"] = {
-            name: select_first([step.state.seen[name] for step in steps], lengths) for name in names
+            name: select_first([step.state.views[name] for step in steps], lengths) for name in names
         }
 
     evaluation = policy.evaluate(batch)
@@ -509,11 +509,11 @@ def test_copied_policy_acts_the_same(make_copy, case):
 
 
 def test_pins_name_the_critics_parts():
-    pins = rlcatalog.choice.Pins.of(build_case("lstm-critic").resolution)
+    pins = rlcatalog.choice.PartAddresses.of(build_case("lstm-critic").resolution)
 
-    assert pins.parts["critic.trunk"] == "rlcatalog-fcnet/fcnet"
-    assert pins.parts["critic.memory"] == "rlcatalog-lstm/lstm"
-    assert "memory" not in pins.parts
+    assert pins.by_slot["critic.trunk"] == "rlcatalog-fcnet/fcnet"
+    assert pins.by_slot["critic.memory"] == "rlcatalog-lstm/lstm"
+    assert "memory" not in pins.by_slot
 
 
 class OwnCritic(torch.nn.Module):
