@@ -33,7 +33,7 @@ from rlcatalog.errors import NotServedError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.observations.creation import create_preprocessor
-from rlcatalog.observations.visible_observation import Steps, VisibleObservation
+from rlcatalog.observations.visible_observation import KeyPath, VisibleObservation
 from rlcatalog.plugins import Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces.info import Space, SpaceInfo
@@ -296,7 +296,7 @@ class CatalogSnapshot:
         resolution: Resolution,
         config: FlatConfig,
         custom: Part | None,
-        hidden: Sequence[Steps] | None,
+        hidden: Sequence[KeyPath] | None,
     ) -> Resolution:
         """Choose a trunk and a memory for a critic of its own.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlcatalog.errors import ConfigError, nearest, shown
-from rlcatalog.observations.visible_observation import Steps, path_of_steps
+from rlcatalog.observations.visible_observation import KeyPath, path_of_keys
 from rlcatalog.spaces import SpaceInfo
 
 #: The name of each side in `obs_groups` → the side. Newer versions of rsl_rl write "actor".
@@ -13,8 +13,8 @@ _SIDES = {"policy": "policy", "actor": "policy", "critic": "critic"}
 
 
 def hidden_entries(
-    groups: Mapping[str, Sequence[str]], obs: SpaceInfo, mask_steps: Steps
-) -> dict[str, list[Steps]]:
+    groups: Mapping[str, Sequence[str]], obs: SpaceInfo, mask_key_path: KeyPath
+) -> dict[str, list[KeyPath]]:
     """Return side → the keys that lead to each entry that the side does not see, for each side with
     a group.
 
@@ -24,13 +24,13 @@ def hidden_entries(
     Args:
         groups: The value of `obs_groups`.
         obs: The observation space, with the action mask if it has one.
-        mask_steps: The keys that lead to the action mask; empty without one.
+        mask_key_path: The keys that lead to the action mask; empty without one.
 
     Raises:
         ConfigError: A group, or a path in it, is unknown; a group is empty; or the observation is
             not a Dict.
     """
-    hidden: dict[str, list[Steps]] = {}
+    hidden: dict[str, list[KeyPath]] = {}
     group_names: dict[str, str] = {}  # side → its name in `groups`
     for name, paths in groups.items():
         side = _SIDES.get(name)
@@ -45,12 +45,12 @@ def hidden_entries(
                 " group. Give one of them."
             )
         group_names[side] = name
-        visible = [_steps_of(path, name, obs) for path in _check_list(paths, name, obs)]
-        hidden[side] = list(_hidden_below(obs, (), visible, mask_steps))
+        visible = [_key_path_of(path, name, obs) for path in _check_list(paths, name, obs)]
+        hidden[side] = list(_hidden_below(obs, (), visible, mask_key_path))
     return hidden
 
 
-def unseen_paths(hidden: Mapping[str, Sequence[Steps]]) -> list[str]:
+def unseen_paths(hidden: Mapping[str, Sequence[KeyPath]]) -> list[str]:
     """Return the paths of the entries that neither the policy nor its critic sees.
 
     Args:
@@ -59,13 +59,13 @@ def unseen_paths(hidden: Mapping[str, Sequence[Steps]]) -> list[str]:
     unseen = []
     hidden_from_policy = hidden.get("policy", [])
     hidden_from_critic = hidden.get("critic", [])
-    for steps in hidden_from_policy:
-        if any(_begins_with(steps, other) for other in hidden_from_critic):
-            unseen.append(path_of_steps(steps))
-    for steps in hidden_from_critic:
+    for key_path in hidden_from_policy:
+        if any(_begins_with(key_path, other) for other in hidden_from_critic):
+            unseen.append(path_of_keys(key_path))
+    for key_path in hidden_from_critic:
         # Equal ones are listed already.
-        if any(_begins_with(steps, other) and steps != other for other in hidden_from_policy):
-            unseen.append(path_of_steps(steps))
+        if any(_begins_with(key_path, other) and key_path != other for other in hidden_from_policy):
+            unseen.append(path_of_keys(key_path))
     return unseen
 
 
@@ -86,74 +86,76 @@ def _check_list(paths: Sequence[str], group: str, obs: SpaceInfo) -> Sequence[st
     return paths
 
 
-def _steps_of(path: str, group: str, obs: SpaceInfo) -> Steps:
+def _key_path_of(path: str, group: str, obs: SpaceInfo) -> KeyPath:
     """Return the keys that lead to the entry that a group names.
 
     Raises:
         ConfigError: The observation has no such entry, or the path leads through a Tuple.
     """
-    steps = _find_steps(path, obs)
-    if steps is not None:
-        return steps
+    key_path = _find_key_path(path, obs)
+    if key_path is not None:
+        return key_path
     for node in obs.walk():
         if node.path == path and node is not obs:
             raise ConfigError(
                 f"obs_groups[{group!r}]: {path} is inside another entry than a Dict, which a side"
                 f" sees as a whole. Name that entry: {_all_paths(obs)}."
             )
-    known = [".".join(steps) for steps in _all_steps(obs, ())]
+    known = [".".join(key_path) for key_path in _all_key_paths(obs, ())]
     raise ConfigError(
         f"obs_groups[{group!r}]: the observation has no entry"
         f" {shown(path)}.{nearest(path, known)} Its entries: {_all_paths(obs)}."
     )
 
 
-def _find_steps(path: str, obs: SpaceInfo) -> Steps | None:
+def _find_key_path(path: str, obs: SpaceInfo) -> KeyPath | None:
     """Return the keys that lead to an entry, written as `part.entry` or `obs['part']['entry']`;
     None if there is none.
     """
-    for steps in _all_steps(obs, ()):
-        if path in (".".join(steps), path_of_steps(steps)):
-            return steps
+    for key_path in _all_key_paths(obs, ()):
+        if path in (".".join(key_path), path_of_keys(key_path)):
+            return key_path
     return None
 
 
-def _all_steps(info: SpaceInfo, steps: Steps) -> Iterator[Steps]:
+def _all_key_paths(info: SpaceInfo, key_path: KeyPath) -> Iterator[KeyPath]:
     """Yield the keys that lead to each entry of a Dict, and to each entry inside it."""
     if info.kind != "dict":
         return
     for key, child in zip(info.keys, info.children, strict=True):
-        yield (*steps, key)
-        yield from _all_steps(child, (*steps, key))
+        yield (*key_path, key)
+        yield from _all_key_paths(child, (*key_path, key))
 
 
 def _all_paths(obs: SpaceInfo) -> str:
-    return ", ".join(path_of_steps(steps) for steps in _all_steps(obs, ()))
+    return ", ".join(path_of_keys(key_path) for key_path in _all_key_paths(obs, ()))
 
 
 def _hidden_below(
-    info: SpaceInfo, steps: Steps, visible: Sequence[Steps], mask_steps: Steps
-) -> Iterator[Steps]:
+    info: SpaceInfo, key_path: KeyPath, visible: Sequence[KeyPath], mask_key_path: KeyPath
+) -> Iterator[KeyPath]:
     """Yield the keys that lead to each entry below a Dict that is not visible.
 
     Args:
         info: The Dict.
-        steps: The keys that lead to it.
+        key_path: The keys that lead to it.
         visible: The keys that lead to each visible entry.
-        mask_steps: The keys that lead to the action mask, which is never hidden here.
+        mask_key_path: The keys that lead to the action mask, which is never hidden here.
     """
     for key, child in zip(info.keys, info.children, strict=True):
-        child_steps = (*steps, key)
-        if any(_begins_with(child_steps, entry) for entry in visible):
+        child_key_path = (*key_path, key)
+        if any(_begins_with(child_key_path, entry) for entry in visible):
             continue  # it, or a Dict around it, is listed
-        if child_steps == mask_steps:
+        if child_key_path == mask_key_path:
             continue
-        contains_listed = any(_begins_with(entry, child_steps) for entry in (*visible, mask_steps))
+        contains_listed = any(
+            _begins_with(entry, child_key_path) for entry in (*visible, mask_key_path)
+        )
         if contains_listed and child.kind == "dict":
-            yield from _hidden_below(child, child_steps, visible, mask_steps)
+            yield from _hidden_below(child, child_key_path, visible, mask_key_path)
         else:
-            yield child_steps
+            yield child_key_path
 
 
-def _begins_with(steps: Steps, first_steps: Steps) -> bool:
-    return steps[: len(first_steps)] == first_steps
+def _begins_with(key_path: KeyPath, first_keys: KeyPath) -> bool:
+    return key_path[: len(first_keys)] == first_keys

@@ -30,7 +30,7 @@ from rlcatalog.observations import Filter, Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings
 from rlcatalog.observations.structure import model_views
-from rlcatalog.observations.visible_observation import Steps, VisibleObservation
+from rlcatalog.observations.visible_observation import KeyPath, VisibleObservation
 from rlcatalog.plugins import Part, Request, Stage
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import ImageLayout, SpaceInfo, read_layout
@@ -187,14 +187,14 @@ class Resolution:
         return {slot: self.choices[slot].part for slot in MODEL_SLOTS}
 
     @property
-    def claimed_entries(self) -> list[Steps]:
+    def claimed_entries(self) -> list[KeyPath]:
         """The keys that lead to each entry that the head reads itself."""
         if self.unclaimed is None:
             return []
-        first_steps: Steps = ()
+        first_keys: KeyPath = ()
         if self.visible is not None:
-            first_steps = self.visible.steps
-        return [(*first_steps, *steps) for steps in self.unclaimed.hidden]
+            first_keys = self.visible.key_path
+        return [(*first_keys, *key_path) for key_path in self.unclaimed.hidden]
 
     @property
     def model_preprocessor(self) -> Preprocessor:

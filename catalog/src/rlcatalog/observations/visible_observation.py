@@ -15,7 +15,7 @@ from rlcatalog.plugins import Request
 from rlcatalog.spaces.info import Space, SpaceInfo
 
 #: The keys that lead to an entry of a Dict: `("robot", "joints")` for `obs["robot"]["joints"]`.
-Steps: TypeAlias = tuple[str, ...]
+KeyPath: TypeAlias = tuple[str, ...]
 #: Key → None for a whole entry, or the keys inside it.
 Tree: TypeAlias = "dict[str, Tree | None]"
 
@@ -34,7 +34,7 @@ class VisibleObservation:
 
     Attributes:
         hidden: The keys that lead to each hidden entry.
-        steps: The keys that lead to the visible part, if it is passed without the Dict around it.
+        key_path: The keys that lead to the visible part if it is passed without its Dict.
         columns: Slices of its columns in the whole observation, with adjacent ones joined.
         preprocessor: The preprocessor of the visible part.
 
@@ -44,25 +44,25 @@ class VisibleObservation:
         ConfigError: A hidden entry does not exist.
     """
 
-    def __init__(self, preprocessor: Preprocessor, hidden: Sequence[Steps], who: str) -> None:
+    def __init__(self, preprocessor: Preprocessor, hidden: Sequence[KeyPath], who: str) -> None:
         self.hidden = tuple(hidden)
         whole = preprocessor.info
         rest = whole
-        for steps in self.hidden:
-            _check_entry(preprocessor, steps, who)
-            rest = rest.without(*steps)
-        self.steps: Steps = ()
+        for key_path in self.hidden:
+            _check_entry(preprocessor, key_path, who)
+            rest = rest.without(*key_path)
+        self.key_path: KeyPath = ()
         #: The space of the visible part.
         self._info = rest
         if not self.hidden:
             _check_encodes_entries(preprocessor, who)
-        while len(self._info.keys) == 1 and self._is_cut(self.steps):
-            self.steps = (*self.steps, self._info.keys[0])
+        while len(self._info.keys) == 1 and self._is_cut(self.key_path):
+            self.key_path = (*self.key_path, self._info.keys[0])
             self._info = self._info.children[0]
         #: Visible key → None, or the visible keys of a Dict with hidden entries; None if nothing of
         #: the visible part is hidden.
-        self._tree = self._tree_of(self._info, self.steps)
-        pieces = list(self._pieces(preprocessor, rest, steps=()))
+        self._tree = self._tree_of(self._info, self.key_path)
+        pieces = list(self._pieces(preprocessor, rest, key_path=()))
         if not sum(piece.size for piece in pieces):
             hidden_entries = ", ".join(self.hidden_paths)
             raise UnsupportedSpaceError(
@@ -70,7 +70,7 @@ class VisibleObservation:
                 f" {whole.describe()} for the trunk to see. Add an entry with the environment's"
                 " state."
             )
-        if self._is_cut(self.steps):
+        if self._is_cut(self.key_path):
             self.preprocessor = preprocessor.child(self._info)
         else:
             (self.preprocessor,) = pieces  # a single entry, of which nothing is hidden
@@ -83,37 +83,39 @@ class VisibleObservation:
                 start = start_by_path[piece.leaves()[0].path]
                 self._add_columns(start, start + piece.size)
 
-    def _is_cut(self, steps: Steps) -> bool:
+    def _is_cut(self, key_path: KeyPath) -> bool:
         """Return whether the Dict to which these keys lead is the outermost one, or has a hidden
         entry.
         """
-        if not steps:
+        if not key_path:
             return True
-        return any(hidden[: len(steps)] == steps for hidden in self.hidden)
+        return any(hidden[: len(key_path)] == key_path for hidden in self.hidden)
 
-    def _tree_of(self, info: SpaceInfo, steps: Steps) -> Tree | None:
+    def _tree_of(self, info: SpaceInfo, key_path: KeyPath) -> Tree | None:
         """Return the visible keys of an entry, or None if nothing of it is hidden."""
-        if not self._is_cut(steps):
+        if not self._is_cut(key_path):
             return None
         tree: Tree = {}
         for key, child in zip(info.keys, info.children, strict=True):
-            tree[key] = self._tree_of(child, (*steps, key))
+            tree[key] = self._tree_of(child, (*key_path, key))
         return tree
 
-    def _pieces(self, codec: Preprocessor, info: SpaceInfo, steps: Steps) -> Iterator[Preprocessor]:
+    def _pieces(
+        self, codec: Preprocessor, info: SpaceInfo, key_path: KeyPath
+    ) -> Iterator[Preprocessor]:
         """Yield the codecs of the visible entries, in the order of their columns.
 
         Args:
             codec: The codec of an entry of the whole observation.
             info: What is visible of that entry.
-            steps: The keys that lead to it.
+            key_path: The keys that lead to it.
         """
-        if not self._is_cut(steps):
+        if not self._is_cut(key_path):
             yield codec
             return
         codec_by_key = dict(zip(codec.info.keys, codec.children, strict=True))
         for key, child in zip(info.keys, info.children, strict=True):
-            yield from self._pieces(codec_by_key[key], child, (*steps, key))
+            yield from self._pieces(codec_by_key[key], child, (*key_path, key))
 
     def _add_columns(self, start: int, stop: int) -> None:
         if self.columns and self.columns[-1][1] == start:
@@ -123,12 +125,12 @@ class VisibleObservation:
     @property
     def hidden_keys(self) -> tuple[str, ...]:
         """The outermost key of each hidden entry."""
-        return tuple(steps[0] for steps in self.hidden)
+        return tuple(key_path[0] for key_path in self.hidden)
 
     @property
     def hidden_paths(self) -> list[str]:
         """The paths of the hidden entries."""
-        return [path_of_steps(steps) for steps in self.hidden]
+        return [path_of_keys(key_path) for key_path in self.hidden]
 
     def request(self, request: Request) -> Request:
         """Return the request for the models that see this part."""
@@ -197,7 +199,7 @@ class VisibleObservation:
         """Return the visible part of an observation, or of a batch of them, as the environment
         returns them or as a structure of tensors.
         """
-        for key in self.steps:
+        for key in self.key_path:
             obs = obs[key]
         if self._tree is None:
             return obs
@@ -232,22 +234,22 @@ def _select(obs: Any, tree: Tree) -> Any:
     return visible
 
 
-def path_of_steps(steps: Steps) -> str:
+def path_of_keys(key_path: KeyPath) -> str:
     """Return the path of an entry of an observation, such as `obs['robot']['joints']`."""
-    keys = [f"[{key!r}]" for key in steps]
+    keys = [f"[{key!r}]" for key in key_path]
     return "obs" + "".join(keys)
 
 
-def _check_entry(preprocessor: Preprocessor, steps: Steps, who: str) -> None:
+def _check_entry(preprocessor: Preprocessor, key_path: KeyPath, who: str) -> None:
     """Raise an error unless an entry exists, and is encoded apart from the others.
 
     Args:
         preprocessor: The preprocessor of the whole observation.
-        steps: The keys that lead to the entry.
+        key_path: The keys that lead to the entry.
         who: Who hides it.
     """
     codec = preprocessor
-    for key in steps:
+    for key in key_path:
         info = codec.info
         if key not in info.keys:
             raise ConfigError(f"{who}: the observation has no {key!r}; found {info.describe()}.")

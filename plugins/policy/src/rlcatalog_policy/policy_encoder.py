@@ -48,7 +48,7 @@ class PolicyEncoder:
             first = obs[0]
         if not isinstance(first, Mapping):
             return False  # the preprocessor of the whole observation refuses it
-        return any(_lacks(first, steps) for steps in self._visible.hidden)
+        return any(_lacks(first, key_path) for key_path in self._visible.hidden)
 
     def encode_batch(self, obs: Batch) -> Array:
         """Encode what the policy sees, with zeros in place of all other entries: `[B, size]`.
@@ -71,10 +71,10 @@ class PolicyEncoder:
         return self._visible.spread(encoded, self._whole)
 
 
-def _lacks(obs: Mapping[str, Any], steps: tuple[str, ...]) -> bool:
+def _lacks(obs: Mapping[str, Any], key_path: tuple[str, ...]) -> bool:
     """Return whether a Dict observation lacks the entry to which these keys lead."""
     entry: Any = obs
-    for key in steps:
+    for key in key_path:
         if not isinstance(entry, Mapping) or key not in entry:
             return True
         entry = entry[key]
