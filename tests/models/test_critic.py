@@ -494,7 +494,12 @@ def test_loaded_policy_acts_the_same(case, framework, tmp_path):
     np.testing.assert_array_equal(loaded_step.value, step.value)
 
 
-@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def unpickle_pickle(policy):
+    """Return what another process would have of a policy."""
+    return pickle.loads(pickle.dumps(policy))
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, unpickle_pickle])
 @pytest.mark.parametrize("case", ["image-and-vector", "masked-lstm-both"])
 def test_copied_policy_acts_the_same(make_copy, case):
     policy = build_case(case)

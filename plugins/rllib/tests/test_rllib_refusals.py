@@ -16,6 +16,7 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.iql.iql import IQLConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 
+import rlcatalog
 import rlcatalog_rllib
 from rlcatalog import ViewRequirement
 from rlcatalog.choice import PartAddresses
@@ -30,7 +31,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
-from rlcatalog_rllib.refusals import check_served
+from rlcatalog_rllib.refusals import check_q_served, check_served, check_soft_served
 from rlcatalog_torch import FullyConnectedNetwork
 
 FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
@@ -133,6 +134,15 @@ def test_views_that_skip_states_are_rejected():
 
     assert "ReadsEarlierState" in str(caught.value)
     assert "shift='-n:-1'" in str(caught.value)
+
+
+def test_algorithms_of_action_values_reject_a_critic():
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO_CHOICES, {"critic": {}}, "torch")
+
+    with pytest.raises(NotServedError, match="RLlib's DQN learns"):
+        check_q_served(policy, settings={})
+    with pytest.raises(NotServedError, match="RLlib's SAC learns"):
+        check_soft_served(policy)
 
 
 def test_missing_plugin_error_names_the_node_and_the_version():

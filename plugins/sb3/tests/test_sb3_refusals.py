@@ -430,6 +430,13 @@ def test_for_sb3_rejects_filters():
         ),
         pytest.param(
             TWO_NUMBERS,
+            {"critic": {}},
+            NotServedError,
+            "^critic: .*have their own critics",
+            id="critic",
+        ),
+        pytest.param(
+            TWO_NUMBERS,
             {"observation_filter": "MeanStdFilter"},
             NotServedError,
             "VecNormalize",

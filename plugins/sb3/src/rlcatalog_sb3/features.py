@@ -153,7 +153,7 @@ def _build_parts(catalog: Catalog, origin: Origin | None, resolution: Resolution
     refuse_filter(resolution)
     if resolution.critic is not None:
         raise NotServedError(
-            "critic: Stable-Baselines3's DQN, SAC and TD3 have critics of their own; a features"
+            "critic: Stable-Baselines3's DQN, SAC and TD3 have their own critics; a features"
             " extractor is only a trunk. Remove critic and obs_groups from the model config."
         )
     for slot in ("memory", "head"):
