@@ -420,7 +420,8 @@ def test_stored_steps_score_as_acting_did(case, framework):
     if policy.views:
         names = steps[0].state.views
         batch["views"] = {
-            name: select_first([step.state.views[name] for step in steps], lengths) for name in names
+            name: select_first([step.state.views[name] for step in steps], lengths)
+            for name in names
         }
 
     evaluation = policy.evaluate(batch)
@@ -674,7 +675,7 @@ ENTRIES = Dict(
     [
         (ENTRIES, {"obs_groups": {"policy": ["cart"]}}, "critic={}"),
         (ENTRIES, {"critic": {}, "obs_groups": {"student": ["cart"]}}, "unknown group 'student'"),
-        (ENTRIES, {"critic": {}, "obs_groups": {"policy": ["card"]}}, "Its entries: obs"),
+        (ENTRIES, {"critic": {}, "obs_groups": {"policy": ["card"]}}, "Did you mean .cart"),
         (ENTRIES, {"critic": {}, "obs_groups": {"policy": []}}, "is empty"),
         (
             ENTRIES,

@@ -140,10 +140,10 @@ def test_encoder_has_the_space_of_its_filter(doubling_encoder):
 
 
 def test_encode_batch_filters_observations(doubling_encoder):
-    encoded, mask = doubling_encoder.encode_batch(np.float32([[0.5, -1], [0.25, 0]]))
+    encoded_batch = doubling_encoder.encode_batch(np.float32([[0.5, -1], [0.25, 0]]))
 
-    assert encoded.tolist() == [[1, -2], [0.5, 0]]
-    assert mask is None
+    assert encoded_batch.obs.tolist() == [[1, -2], [0.5, 0]]
+    assert encoded_batch.mask is None
 
 
 def test_transform_batch_does_not_filter(doubling_encoder):
@@ -193,10 +193,10 @@ def test_encode_rejects_nan(request, encoder):
 
 
 def test_encode_batch_without_filter_passes_nan_on(plain_encoder):
-    encoded, _ = plain_encoder.encode_batch(np.float32([[0, 0], [np.nan, 0]]))
+    encoded_batch = plain_encoder.encode_batch(np.float32([[0, 0], [np.nan, 0]]))
 
     # The policy, which acts on it, rejects it.
-    assert np.isnan(encoded[1, 0])
+    assert np.isnan(encoded_batch.obs[1, 0])
 
 
 # --- masks in observations ------------------------------------------------------------------------
@@ -210,17 +210,17 @@ def test_mask_is_removed_from_what_the_preprocessor_sees(mask_encoder):
 
 
 def test_mask_is_taken_from_the_observations(mask_encoder):
-    encoded, mask = mask_encoder.encode_batch(batch_with_mask([[1, 0, 1], [0, 1, 0]]))
+    encoded_batch = mask_encoder.encode_batch(batch_with_mask([[1, 0, 1], [0, 1, 0]]))
 
-    np.testing.assert_array_equal(encoded, TWO_OBS)
-    assert mask.dtype == np.bool_
-    assert mask.tolist() == [[True, False, True], [False, True, False]]
+    np.testing.assert_array_equal(encoded_batch.obs, TWO_OBS)
+    assert encoded_batch.mask.dtype == np.bool_
+    assert encoded_batch.mask.tolist() == [[True, False, True], [False, True, False]]
 
 
 def test_mask_is_taken_from_a_list_of_observations(mask_encoder):
-    _, mask = mask_encoder.encode_batch([obs_with_mask([1, 1, 1]), obs_with_mask([1, 0, 1])])
+    encoded_batch = mask_encoder.encode_batch([obs_with_mask([1, 1, 1]), obs_with_mask([1, 0, 1])])
 
-    assert mask.tolist() == [[True, True, True], [True, False, True]]
+    assert encoded_batch.mask.tolist() == [[True, True, True], [True, False, True]]
 
 
 @pytest.mark.parametrize(
@@ -231,10 +231,10 @@ def test_mask_is_taken_from_a_list_of_observations(mask_encoder):
 def test_passed_mask_replaces_the_one_in_observations(mask_encoder, own_mask):
     passed_mask = np.array([[0, 0, 1], [1, 0, 0]])
 
-    encoded, mask = mask_encoder.encode_batch(batch_with_mask(own_mask), passed_mask)
+    encoded_batch = mask_encoder.encode_batch(batch_with_mask(own_mask), passed_mask)
 
-    np.testing.assert_array_equal(encoded, TWO_OBS)
-    assert mask.tolist() == [[False, False, True], [True, False, False]]
+    np.testing.assert_array_equal(encoded_batch.obs, TWO_OBS)
+    assert encoded_batch.mask.tolist() == [[False, False, True], [True, False, False]]
 
 
 def test_mask_that_forbids_everything_is_an_error(mask_encoder):
@@ -260,13 +260,13 @@ def test_mask_in_observations_has_a_row_for_each(mask_encoder):
 def test_observations_without_mask_have_none(plain_encoder):
     assert not plain_encoder.removes_mask
     assert plain_encoder.preprocessor_input(TWO_OBS) is TWO_OBS
-    assert plain_encoder.encode_batch(TWO_OBS)[1] is None
+    assert plain_encoder.encode_batch(TWO_OBS).mask is None
 
 
 def test_mask_may_be_passed_for_observations_without_mask(plain_encoder):
-    _, mask = plain_encoder.encode_batch(TWO_OBS, np.array([[0, 1, 1], [1, 0, 0]]))
+    encoded_batch = plain_encoder.encode_batch(TWO_OBS, np.array([[0, 1, 1], [1, 0, 0]]))
 
-    assert mask.tolist() == [[False, True, True], [True, False, False]]
+    assert encoded_batch.mask.tolist() == [[False, True, True], [True, False, False]]
 
 
 class ReadsMask(Preprocessor):
@@ -298,10 +298,10 @@ def test_custom_preprocessor_is_given_the_mask(encoder_that_reads_mask):
 def test_mask_counts_even_if_a_preprocessor_sees_it(encoder_that_reads_mask):
     batch = batch_with_mask([[1, 0, 1], [0, 1, 0]])
 
-    encoded, mask = encoder_that_reads_mask.encode_batch(batch)
+    encoded_batch = encoder_that_reads_mask.encode_batch(batch)
 
-    np.testing.assert_array_equal(encoded, TWO_OBS)
-    assert mask.tolist() == [[True, False, True], [False, True, False]]
+    np.testing.assert_array_equal(encoded_batch.obs, TWO_OBS)
+    assert encoded_batch.mask.tolist() == [[True, False, True], [False, True, False]]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rlcatalog.errors import ConfigError, nearest, shown
 from rlcatalog.observations.visible_observation import KeyPath, path_of_keys
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces import SpaceInfo, find_path
 
 #: The name of each side in `obs_groups` → the side. Newer versions of rsl_rl write "actor".
 _SIDES = {"policy": "policy", "actor": "policy", "critic": "critic"}
@@ -92,30 +92,17 @@ def _key_path_of(path: str, group: str, obs: SpaceInfo) -> KeyPath:
     Raises:
         ConfigError: The observation has no such entry, or the path leads through a Tuple.
     """
-    key_path = _find_key_path(path, obs)
-    if key_path is not None:
-        return key_path
-    for node in obs.walk():
-        if node.path == path and node is not obs:
-            raise ConfigError(
-                f"obs_groups[{group!r}]: {path} is inside another entry than a Dict, which a side"
-                f" sees as a whole. Name that entry: {_all_paths(obs)}."
-            )
-    known = [".".join(key_path) for key_path in _all_key_paths(obs, ())]
-    raise ConfigError(
-        f"obs_groups[{group!r}]: the observation has no entry"
-        f" {shown(path)}.{nearest(path, known)} Its entries: {_all_paths(obs)}."
-    )
-
-
-def _find_key_path(path: str, obs: SpaceInfo) -> KeyPath | None:
-    """Return the keys that lead to an entry, written as `part.entry` or `obs['part']['entry']`;
-    None if there is none.
-    """
-    for key_path in _all_key_paths(obs, ()):
-        if path in (".".join(key_path), path_of_keys(key_path)):
-            return key_path
-    return None
+    key = f"obs_groups[{group!r}]"
+    key_path_by_path = {path_of_keys(keys): keys for keys in _all_key_paths(obs, ())}
+    # The whole observation is not among them: "obs" may also be the name of an entry.
+    other_paths = [node.path for node in obs.walk() if node is not obs]
+    found_path = find_path(path, [*key_path_by_path, *other_paths], key)
+    if found_path not in key_path_by_path:
+        raise ConfigError(
+            f"{key}: {found_path} is inside another entry than a Dict, which a side sees as a"
+            f" whole. Name that entry: {_all_paths(obs)}."
+        )
+    return key_path_by_path[found_path]
 
 
 def _all_key_paths(info: SpaceInfo, key_path: KeyPath) -> Iterator[KeyPath]:

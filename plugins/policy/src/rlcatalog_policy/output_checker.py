@@ -94,8 +94,8 @@ class OutputChecker:
         raise ModelContractError(
             f"{name_method(self._policy.acting_model, 'forward')} must not write into its inputs;"
             f" {name} has changed. It shares memory with the caller's observations or state, which"
-            " would also change. Write into a copy (x = x.clone()), or use operations that return a new"
-            " tensor (x * 0.5 in place of x.mul_(0.5))."
+            " would also change. Write into a copy (x = x.clone()), or use operations that return a"
+            " new tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
     # --- return values of distributions -----------------------------------------------------------

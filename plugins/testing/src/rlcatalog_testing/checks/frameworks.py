@@ -197,10 +197,9 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
 
 def _check_array(array: Array | None, what: str, shape: tuple[int, ...]) -> None:
     """Raise an error unless a backend returned a NumPy array with a shape."""
-    require(
-        isinstance(array, np.ndarray),
-        f"{what} are {type(array).__name__}, expected NumPy arrays",
-    )
+    is_array = isinstance(array, np.ndarray)
+    require(is_array, f"{what} are {type(array).__name__}, expected NumPy arrays")
+    assert array is not None  # `require` has raised the error
     require(array.shape == shape, f"{what} have shape {array.shape}, expected {shape}")
 
 
