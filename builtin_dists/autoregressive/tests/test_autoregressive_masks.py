@@ -302,7 +302,7 @@ def test_row_without_allowed_value_is_an_error(framework):
 
     with pytest.raises(ActionMaskError, match=r"row 1 allows no value of action\[1\]"):
         distribution(policy, obs).sample()
-    with pytest.raises(ActionMaskError, match="autoregressive_mask: row 1 allows no value"):
+    with pytest.raises(ActionMaskError, match="mask: row 1 allows no value"):
         policy.act(obs)
 
 

@@ -350,7 +350,7 @@ def test_distribution_with_wrong_inputs_is_an_error(framework):
     dist_class, model = get_dist_and_model(framework, SMALL_MODEL)
     only_logits = np.zeros((7, 3 + 2), np.float32)  # without 4 hidden units for each choice
 
-    with pytest.raises(ModelContractError, match=r"takes inputs \[B, 13\], found shape \(7, 5\)"):
+    with pytest.raises(ModelContractError, match=r"inputs \[B, 13\], found shape \(7, 5\)"):
         dist_class(to_tensor(only_logits, framework), model)
 
 
