@@ -15,7 +15,7 @@ def test_kl_with_other_kind_is_an_error(framework, name, other_name):
     dist = framework.load(name)(np.zeros((2, 4), np.float32))
     other = framework.load(other_name)(np.zeros((2, 4), np.float32))
 
-    with pytest.raises(ModelContractError, match=rf"{name}\.kl\(\) expects another {name}, found"):
+    with pytest.raises(ModelContractError, match=rf"{name}\.kl\(\) expects another {name}"):
         dist.kl(other)
 
 
