@@ -306,7 +306,7 @@ def test_missing_child_is_an_error(framework):
 
 
 def test_wrong_input_lens_are_an_error(framework):
-    with pytest.raises(ModelContractError, match=r"expected 9 model outputs \(action\[0\]: 5"):
+    with pytest.raises(ModelContractError, match=r"9 model outputs \(action\[0\]: 5"):
         make_by_hand(framework, input_lens=[5, 4])
 
 

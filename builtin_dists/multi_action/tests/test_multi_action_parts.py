@@ -117,7 +117,7 @@ def test_mask_of_wrong_width_is_an_error(framework):
     dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     mask_of_all_inputs = framework.tensor(np.ones((7, 5 + 4), bool))
 
-    with pytest.raises(ActionMaskError, match=r"5 columns \(action\[0\]: 5, action\[1\]: 0\)"):
+    with pytest.raises(ActionMaskError, match=r"\(action\[0\]: 5, action\[1\]: 0\)"):
         dist_class.masked(framework.tensor(np.zeros((7, 5 + 4), np.float32)), mask_of_all_inputs)
 
 
