@@ -184,7 +184,7 @@ def test_no_final_linear_is_warned_of_and_has_no_effect(framework, build_policy)
 
 
 def test_old_key_sets_previous_action_and_reward():
-    with pytest.warns(DeprecationWarning, match="'lstm_use_prev_action_reward' is now split"):
+    with pytest.warns(DeprecationWarning, match="_prev_action_reward' is now split"):
         policy = rlcatalog.build(
             THREE_FEATURES, FOUR_ACTIONS, {**SMALL_LSTM, "lstm_use_prev_action_reward": True}
         )
@@ -198,7 +198,7 @@ def test_old_key_sets_previous_action_and_reward():
 def test_old_key_beside_its_new_one_is_an_error():
     config = {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": True}
 
-    with pytest.raises(ConfigError, match="is another name for 'lstm_use_prev_reward'"):
+    with pytest.raises(ConfigError, match="another name for 'lstm_use_prev_reward'"):
         rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, config)
 
 
