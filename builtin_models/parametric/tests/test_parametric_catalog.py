@@ -220,7 +220,7 @@ def test_embeddings_that_do_not_fit_the_actions_are_an_error(embeddings, message
 
 @pytest.mark.parametrize("kind", ["mask", "embeddings"])
 def test_no_final_linear_is_an_error(kind):
-    with pytest.raises(ConfigError, match="no_final_linear does not work with parametric"):
+    with pytest.raises(ConfigError, match="no_final_linear does not work with"):
         explain(make_space(kind), config={"no_final_linear": True})
 
 
