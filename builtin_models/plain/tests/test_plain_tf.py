@@ -223,7 +223,7 @@ def test_layer_with_seq_lens_is_an_error():
         def call(self, obs, seq_lens=None):
             return obs
 
-    with pytest.raises(NotServedError, match=r"its forward method takes seq_lens. .*use_lstm"):
+    with pytest.raises(NotServedError, match=r"takes seq_lens. .*use_lstm"):
         build_policy(TakesSeqLens)
 
 
