@@ -194,7 +194,7 @@ def test_single_bound_is_hashable_as_it_is(number):
     ],
 )
 def test_bounds_of_another_size_are_rejected(low, high):
-    with pytest.raises(ConfigError, match=r"must be numbers or have 3 values; found \["):
+    with pytest.raises(ConfigError, match=r"numbers or have 3 values; found \["):
         interval(low, high, 3, "float32")
 
 

@@ -43,7 +43,7 @@ def test_missing_name_raises_only_when_it_is_called(library):
 def test_missing_module_raises_only_when_a_name_is_called(library):
     halve = library.name("gadgets._internal.numbers:halve", "halve numbers")
 
-    with pytest.raises(NotServedError, match=r"gadgets 7\.1 has no gadgets\._internal\.numbers"):
+    with pytest.raises(NotServedError, match=r"has no gadgets\._internal\.numbers"):
         halve(4)
 
 
@@ -59,7 +59,7 @@ def test_missing_base_class_raises_when_a_subclass_is_called(library):
 def test_missing_object_raises_when_its_attributes_are_read(library):
     registry = library.name("gadgets:_registry", "find gadgets")
 
-    with pytest.raises(NotServedError, match=r"has no gadgets\._registry.*to find gadgets"):
+    with pytest.raises(NotServedError, match=r"gadgets\._registry.*to find gadgets"):
         registry.contains("lamp")
 
 

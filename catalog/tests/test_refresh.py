@@ -112,7 +112,7 @@ def test_refresh_drops_class_that_reads_a_removed_key(install):
     catalog.register_model("mine", Net, reads=("late_width",))
     shutil.rmtree(info)
 
-    with pytest.warns(PluginWarning, match=r"model 'mine', .* is omitted: .*late_width"):
+    with pytest.warns(PluginWarning, match=r"'mine', .* is omitted: .*late_width"):
         catalog.refresh()
 
     names = catalog.registry.names(["model"])

@@ -121,7 +121,7 @@ def test_reads_given_as_text_is_rejected():
 
 @pytest.mark.parametrize("name", [["acme_net"], None, 3], ids=repr)
 def test_name_that_is_not_text_is_rejected(name):
-    with pytest.raises(DeclarationError, match=r"Spec\(.*\): name must be a word of letters"):
+    with pytest.raises(DeclarationError, match=r"Spec\(.*\): name must be a word"):
         declare_model(name)
 
 
@@ -507,7 +507,7 @@ def test_ignores_function_has_to_return_a_dict(make_catalog):
     spec = declare_model(match=match_best, ignores=return_a_list)
     catalog = make_catalog(spec, environ={"RLCATALOG_PREFER_PLUGINS": "acme"})
 
-    with pytest.raises(PartError, match=r"its ignores function returned .* a dict of config keys"):
+    with pytest.raises(PartError, match=r"ignores function returned .* a dict of"):
         find_unread_keys(catalog, {"acme_width": 4})
 
 
