@@ -36,5 +36,5 @@ def test_frames_per_step_may_be_a_range():
 
 def test_frames_per_step_report_the_version_if_unknown():
     # An object without the private attribute stands for another version of ale-py.
-    with pytest.raises(NotServedError, match=rf"ale_py {ale_py.__version__} has no AtariEnv\."):
+    with pytest.raises(NotServedError, match=rf"{ale_py.__version__} has no AtariEnv\."):
         frames_per_step(object())
