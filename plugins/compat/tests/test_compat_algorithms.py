@@ -321,7 +321,7 @@ def test_compute_action_rejects_a_state_of_another_shape(lstm_trainer):
 def test_compute_action_rejects_a_past_action_without_its_state(lstm_trainer):
     state = [np.zeros(3), np.zeros(3)]  # not one that compute_action returned
 
-    with pytest.raises(NotServedError, match="Pass the state that the last call returned"):
+    with pytest.raises(NotServedError, match="state that the last call returned"):
         lstm_trainer.compute_action(np.zeros(2, np.float32), state, prev_action=1)
 
 

@@ -335,7 +335,7 @@ def test_split_by_episode_uses_a_column_of_dones():
 
 
 def test_split_by_episode_rejects_another_key():
-    with pytest.raises(ConfigError, match="expected 'eps_id', 'dones' or None; found 'a'"):
+    with pytest.raises(ConfigError, match="'eps_id', 'dones' or None; found 'a'"):
         SampleBatch(a=np.arange(4)).split_by_episode(key="a")
 
 

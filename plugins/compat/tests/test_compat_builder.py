@@ -66,7 +66,7 @@ def test_older_name_of_an_attribute_takes_effect_with_a_warning():
     config = make_config()
     config.num_sgd_iter = 3
 
-    with pytest.warns(DeprecationWarning, match="'num_sgd_iter' is now called 'num_epochs'"):
+    with pytest.warns(DeprecationWarning, match="is now called 'num_epochs'"):
         algo = config.build()
 
     assert algo.config.num_epochs == 3
