@@ -217,7 +217,7 @@ def test_frozen_policy_warns_once_of_what_differs():
     weights = policy.model.get_weights()
     policy.model.set_weights({name: array + 0.5 for name, array in weights.items()})
 
-    with pytest.warns(CatalogWarning, match=r"policy: .* is .* instead of .* in step 1;"):
+    with pytest.warns(CatalogWarning, match=r"is .* instead of .* in step 1;"):
         frozen.act(obs)
 
     with warnings.catch_warnings(action="error"):

@@ -21,5 +21,5 @@ def test_set_state_rejects_an_impossible_block(size, used):
     # A state ends with the size of the last block, and how many of its numbers are used.
     state[-2] = size
     state[-1] = used
-    with pytest.raises(ValueError, match=f"block of {size} numbers with {used} of them used"):
+    with pytest.raises(ValueError, match=f"{size} numbers with {used} of them used"):
         noise.set_state(state)
