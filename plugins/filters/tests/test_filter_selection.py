@@ -436,7 +436,7 @@ def test_leaves_that_are_not_filtered_may_contain_any_number():
 def test_encoded_observations_of_another_shape_are_an_error(shape):
     encoded_filter = make_filter(spaces.Box(-9, 9, (2,)))
 
-    with pytest.raises(ObservationError, match=r"obs: expected encoded observations \[B, \*\("):
+    with pytest.raises(ObservationError, match=r"expected encoded observations \[B, \*\("):
         encoded_filter(np.zeros(shape))
 
 

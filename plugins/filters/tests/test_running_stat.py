@@ -238,7 +238,7 @@ def test_push_batch_rejects_numbers_without_a_finite_square(number):
     stat = stat_of([[1.0, 2.0], [3.0, 5.0]])
     state_before = read_state(stat)
 
-    with pytest.raises(ObservationError, match=r"at \[2, 0\] of an array of shape \(3, 2\)"):
+    with pytest.raises(ObservationError, match=r"at \[2, 0\] of an array of shape"):
         stat.push_batch([[0.0, 0.0], [1.0, 1.0], [number, 1.0]])
 
     assert read_state(stat) == state_before
