@@ -140,7 +140,7 @@ def test_action_outside_of_the_space_is_an_error(convert):
     policy.act_encoded(convert(TWO_OBS))  # raises nothing without a shift
 
     ShiftedCategorical.shift = 3  # the action space has the actions 0, 1 and 2
-    with pytest.raises(ModelContractError, match=r"^ShiftedCategorical drew an action outside"):
+    with pytest.raises(ModelContractError, match=r"^ShiftedCategorical drew an action"):
         policy.act_encoded(convert(TWO_OBS))
 
 
@@ -153,5 +153,5 @@ def test_masked_action_is_an_error(convert):
     policy = build_policy(fcnet_hiddens=[2], custom_action_dist=TakesAction0)
     forbids_action_0_in_row_1 = np.array([[True, False, True], [False, True, True]])
 
-    with pytest.raises(ActionMaskError, match=r"^mask: row 1: the raw action \[0\] was drawn"):
+    with pytest.raises(ActionMaskError, match=r"^mask: row 1: the raw action \[0\]"):
         policy.act_encoded(convert(TWO_OBS), mask=convert(forbids_action_0_in_row_1), explore=False)

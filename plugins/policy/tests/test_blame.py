@@ -56,9 +56,7 @@ def acme_policy():
 def test_error_in_act_names_the_plugin_and_the_line(acme_policy, error):
     acme_policy.model.error = error
 
-    with pytest.raises(
-        PartError, match=r"forward\(\) raised .*broken.*\(at .*\.py:\d+\)"
-    ) as caught:
+    with pytest.raises(PartError, match=r"raised .*broken.*\(at .*\.py:\d+\)") as caught:
         acme_policy.act(ONE_OBSERVATION)
 
     assert "acme-nets 1.0" in str(caught.value)
@@ -173,7 +171,7 @@ def test_type_error_names_an_inner_model_with_another_forward():
     policy = build_policy(custom_model=InnerModel, use_lstm=True)
     InnerModel.forward = forward_without_state
 
-    with pytest.raises(ModelContractError, match=r"^InnerModel\.forward\(\) cannot be called"):
+    with pytest.raises(ModelContractError, match=r"^InnerModel\.forward\(\) cannot be"):
         policy.output_checker.raise_if_part_at_fault(TypeError("missing"))
 
 

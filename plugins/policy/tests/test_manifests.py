@@ -350,7 +350,7 @@ def test_file_with_missing_keys_is_rejected(read):
     del data["framework"]
     del data["files"]
 
-    with pytest.raises(SavedPolicyError, match=r"incomplete; missing: \['framework', 'files'\]"):
+    with pytest.raises(SavedPolicyError, match=r"missing: \['framework', 'files'\]"):
         read(json.dumps(data).encode())
 
 

@@ -163,7 +163,7 @@ def test_actions_may_be_tensors_or_lists(convert):
 def test_tensor_in_a_trace_is_an_error():
     policy = build_policy(TWO_NUMBERS, framework="tf")
 
-    with pytest.raises(ActionError, match="expected values, found a tensor from a trace"):
+    with pytest.raises(ActionError, match="found a tensor from a trace"):
         tf.function(policy.raw_action)(tf.zeros((1, 2)))
 
 
@@ -568,7 +568,7 @@ def test_raw_actions_of_another_shape_are_an_error(policy_for_codec, shape):
 
     two_actions = np.float32([[1, 2], [-3, 4]])
 
-    with pytest.raises(PartError, match=r"must return an array of shape \(2, 2\) for 2 act") as e:
+    with pytest.raises(PartError, match=r"return an array of shape \(2, 2\)") as e:
         raw_actions(policy_for_codec(WrongShape), two_actions)
 
     assert f"; found {shape}." in str(e.value)

@@ -424,7 +424,7 @@ def test_read_file_closes_the_file(digits_path):
 
 
 def test_file_above_the_limit_is_rejected(digits_path):
-    with pytest.raises(SavedPolicyError, match="too large: it has 10 bytes; at most 9 are"):
+    with pytest.raises(SavedPolicyError, match="it has 10 bytes; at most 9 are"):
         read_file(digits_path, most=9)
 
 
@@ -520,7 +520,7 @@ def test_json_of_more_than_4_mib_is_rejected(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"[1]".ljust(4 * 1024 * 1024 + 1))
 
-    with pytest.raises(SavedPolicyError, match="4194305 bytes; at most 4194304 are allowed"):
+    with pytest.raises(SavedPolicyError, match="4194305 bytes; at most 4194304"):
         read_json(path)
 
 

@@ -218,9 +218,7 @@ def test_load_compares_charsets_without_their_order(directory, assert_same_polic
 def test_load_rejects_another_space(directory, other_space):
     build_policy(WITH_TEXT).save(directory)
 
-    with pytest.raises(
-        SavedPolicyError, match=r"its observation_space is Dict\('a': Box\(.*, not "
-    ):
+    with pytest.raises(SavedPolicyError, match=r"observation_space is Dict\('a': .*, not "):
         load(directory, observation_space=other_space, catalog=make_catalog())
 
 

@@ -70,7 +70,7 @@ def test_initial_state_becomes_arrays(part, dtype, container):
     ids=repr,
 )
 def test_initial_state_of_other_than_numbers_is_an_error(initial_state):
-    with pytest.raises(ModelContractError, match=r"^Model\.get_initial_state\(\) must return"):
+    with pytest.raises(ModelContractError, match=r"^Model\.get_initial_state\(\) must"):
         make_memory(initial_state)
 
 

@@ -413,9 +413,7 @@ def test_autoreset_mode_is_read_in_each_spelling(policy, mode):
 
 @pytest.mark.parametrize("mode", ["later", "", 3])
 def test_unknown_autoreset_mode_error_lists_the_modes(policy, mode):
-    with pytest.raises(
-        ConfigError, match=f"autoreset: expected one of .* found {mode!r}"
-    ) as caught:
+    with pytest.raises(ConfigError, match=f"autoreset: .* found {mode!r}") as caught:
         policy.stepper(1, mode)
 
     assert "same_step, next_step, disabled" in str(caught.value)
@@ -474,7 +472,7 @@ def test_vector_environment_without_a_mode_is_an_error(policy, envs):
     ],
 )
 def test_done_of_wrong_shape_is_rejected(policy, mode, done, description):
-    with pytest.raises(ModelContractError, match=f"expected 2 booleans, .*, found {description}"):
+    with pytest.raises(ModelContractError, match=f"2 booleans, .*, found {description}"):
         policy.stepper(2, mode).step(obs_of(1, 2), done=done)
 
 

@@ -92,7 +92,7 @@ def test_file_that_safetensors_rejects_is_an_error(open_tensors):
     header = {"a": entry([], offsets=(0, 4)), "b": entry([], offsets=(0, 4))}
     tensors = open_tensors(header, data=bytes(8))
 
-    with pytest.raises(SavedPolicyError, match="not a safetensors file, truncated or changed"):
+    with pytest.raises(SavedPolicyError, match="not a safetensors file, truncated or"):
         tensors.read(digest_of(tensors))
 
 
@@ -126,7 +126,7 @@ def test_header_must_describe_the_whole_file(open_tensors, data_length):
         "b": entry([], dtype="F32", offsets=(4, 8)),
     }
 
-    with pytest.raises(SavedPolicyError, match=f"describes 8 bytes, but {data_length} follow it"):
+    with pytest.raises(SavedPolicyError, match=f"8 bytes, but {data_length} follow it"):
         open_tensors(header, data=bytes(data_length))
 
 
@@ -135,7 +135,7 @@ def test_file_shorter_than_8_bytes_is_rejected(tmp_path, size):
     (tmp_path / "file").write_bytes(bytes(size))
     file = RegularFile(tmp_path / "file")
 
-    with pytest.raises(SavedPolicyError, match=f"not a safetensors file, .*: it has {size} bytes"):
+    with pytest.raises(SavedPolicyError, match=f"safetensors file, .* has {size} bytes"):
         TensorFile(file)
 
     file.close()

@@ -155,9 +155,7 @@ def test_encoded_observations_may_have_any_number_of_axes(batch_shape, obs_shape
 
 
 def test_error_for_encoded_observations_begins_with_their_place():
-    with pytest.raises(
-        ObservationError, match=r"expected .* \[B, 2, 3\], .*shape \(2, 3\)"
-    ) as error:
+    with pytest.raises(ObservationError, match=r" \[B, 2, 3\], .*shape \(2, 3\)") as error:
         check_encoded((2, 3), (2, 3), name="x", place="here: ")
 
     assert str(error.value).startswith("here: expected ")
@@ -228,7 +226,7 @@ def test_actions_must_be_numbers(discrete_policy):
 
 
 def test_box_actions_must_be_finite(box_policy):
-    with pytest.raises(ActionError, match="finite numbers; found inf in row 0, column 1"):
+    with pytest.raises(ActionError, match="found inf in row 0, column 1"):
         check_batch(box_policy, make_batch(raw_action=np.float32([[0, np.inf], [0, 0]])))
 
 
@@ -252,7 +250,7 @@ def test_dist_inputs_in_a_list_have_a_row_for_each_observation(discrete_policy):
 
 @pytest.mark.parametrize("shape", [(1, 4), (2, 3), (2,)], ids=str)
 def test_mask_of_another_shape_is_an_error(discrete_policy, shape):
-    with pytest.raises(ActionMaskError, match=r"^batch\['mask'\]: expected shape \(2, 4\),"):
+    with pytest.raises(ActionMaskError, match=r"\['mask'\]: expected shape \(2, 4\),"):
         check_batch(discrete_policy, make_batch(mask=np.ones(shape, bool)))
 
 
