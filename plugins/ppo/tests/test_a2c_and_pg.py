@@ -344,7 +344,7 @@ def test_pg_records_rollouts_of_model_without_value(tmp_path):
 
 
 def test_a2c_refuses_model_without_value():
-    with pytest.raises(NotServedError, match="A2C needs a value estimate; ModelWithoutValue"):
+    with pytest.raises(NotServedError, match="A2C needs a value estimate"):
         A2C(ClockEnv, WITHOUT_VALUE)
 
 
@@ -510,7 +510,7 @@ def test_restored_run_continues_identically(algorithm, framework, tmp_path):
 def test_ppo_does_not_resume_checkpoint_of_other_algorithm(algorithm, framework, tmp_path):
     algorithm(ClockEnv, {**SMALL, "framework": framework}).save_checkpoint(tmp_path)
 
-    with pytest.raises(SavedPolicyError, match=f"{algorithm.__name__} wrote this checkpoint"):
+    with pytest.raises(SavedPolicyError, match=f"{algorithm.__name__} wrote this"):
         PPO.restore(tmp_path, ClockEnv)
 
 

@@ -320,7 +320,7 @@ def test_old_class_name_warns():
 
 
 def test_old_key_num_sgd_iter_warns():
-    with pytest.warns(DeprecationWarning, match="'num_sgd_iter' is now called 'num_epochs'"):
+    with pytest.warns(DeprecationWarning, match="is now called 'num_epochs'"):
         config = parse({"num_sgd_iter": 3})
 
     assert config.num_epochs == 3

@@ -157,7 +157,7 @@ def test_position_of_a_generator_out_of_bounds_is_an_error(run, craft, position)
 
     craft(set_position)
 
-    with pytest.raises(SavedPolicyError, match=r"training\.json: not a checkpoint, or damaged: "):
+    with pytest.raises(SavedPolicyError, match=r"\.json: not a checkpoint, or damaged: "):
         PPO.restore(run)
 
 

@@ -70,7 +70,7 @@ def test_infinite_target_is_an_error_though_its_terms_are_finite():
     check_finite(large, rewards=zeros, values=zeros)  # no error
 
     # The target, advantage + value = 6e38, is larger than any float32.
-    with pytest.raises(NonFiniteError, match="environment 1 of 2, step 1 of the rollout") as caught:
+    with pytest.raises(NonFiniteError, match="environment 1 of 2, step 1") as caught:
         check_finite(large, rewards=zeros, values=large)
 
     assert caught.value.row == 1

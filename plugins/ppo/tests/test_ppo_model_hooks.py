@@ -306,5 +306,5 @@ def test_custom_loss_must_have_a_gradient(framework):
     config = {**EIGHT_OPTIMISER_STEPS, "framework": framework, "model": {"custom_model": Detached}}
     algo = PPO("CartPole-v1", config)
 
-    with pytest.raises(ModelContractError, match="does not depend on any weight of Detached"):
+    with pytest.raises(ModelContractError, match="depend on any weight of Detached"):
         algo.train()

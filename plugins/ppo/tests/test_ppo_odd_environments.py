@@ -138,7 +138,7 @@ def test_error_in_close_becomes_a_warning():
     algo = PPO(RaisingClose, SMALL_PPO)
 
     # An evaluation closes its environments.
-    with pytest.warns(CatalogWarning, match=r"RaisingClose.close\(\) raised .*the window is gone"):
+    with pytest.warns(CatalogWarning, match=r"close\(\) raised .*the window is gone"):
         returns = algo.evaluate(1)
     with pytest.warns(CatalogWarning, match="the window is gone"):
         algo.stop()

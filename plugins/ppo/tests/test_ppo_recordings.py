@@ -174,5 +174,5 @@ def test_pickled_objects_in_file_are_refused(tmp_path):
 def test_damaged_file_is_named(tmp_path):
     (tmp_path / "rollout-00000.npz").write_bytes(b"no archive")
 
-    with pytest.raises(SavedPolicyError, match=r"rollout-00000\.npz: not a recorded rollout"):
+    with pytest.raises(SavedPolicyError, match=r"00000\.npz: not a recorded rollout"):
         Reader(tmp_path)

@@ -239,9 +239,7 @@ def resumed_with_new_episodes(tmp_path):
     """A resumed LSTM whose 3 environments had to begin new episodes."""
     config = {**SMALL, "model": MODELS["lstm"], "framework": "torch"}
     train_and_save(HiddenGenerator, config, tmp_path / "checkpoint", iterations=6)
-    with pytest.warns(
-        ResumeWarning, match=r"3 of 3 .* its replayed episode (has a? ?different|ends after)"
-    ):
+    with pytest.warns(ResumeWarning, match=r"replayed episode (has|ends after)"):
         return PPO.restore(tmp_path / "checkpoint", HiddenGenerator)
 
 
@@ -340,7 +338,7 @@ def test_warning_names_what_a_replay_does_not_restore(wrapper, difference, tmp_p
     uninterrupted = train_and_save(make_env, SMALL_TORCH, tmp_path / "checkpoint", iterations=6)
     results = train(uninterrupted, iterations=2)
 
-    with pytest.warns(ResumeWarning, match=f"3 of 3 .* its replayed episode {difference}"):
+    with pytest.warns(ResumeWarning, match=f"3 of 3 .* replayed episode {difference}"):
         resumed = PPO.restore(tmp_path / "checkpoint", make_env)
 
     # All three environments begin new episodes, so the run continues in another way.

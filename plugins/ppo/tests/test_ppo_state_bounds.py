@@ -92,7 +92,7 @@ def test_state_with_too_few_environments_is_an_error():
 def test_state_with_a_generator_out_of_bounds_is_an_error():
     generator = {"bit_generator": "MT19937", "state": {"pos": 625}}
 
-    with pytest.raises(ValueError, match="a generator MT19937 is 625; expected 0 to 624"):
+    with pytest.raises(ValueError, match="MT19937 is 625; expected 0 to 624"):
         check_state(make_state(generator=generator))
 
 
@@ -167,7 +167,7 @@ def put_in_another_generator(tree):
 def test_position_out_of_bounds_is_an_error_at_any_depth(put):
     generator = {"bit_generator": "MT19937", "state": {"pos": 625}}
 
-    with pytest.raises(ValueError, match="a generator MT19937 is 625; expected 0 to 624"):
+    with pytest.raises(ValueError, match="MT19937 is 625; expected 0 to 624"):
         check_generators(put(generator))
 
 

@@ -256,7 +256,7 @@ def test_rendering_error_names_the_environment_id():
 def test_rendering_error_names_the_class_without_an_id():
     env = FailingRender(NumberedFrames("rgb_array"), RuntimeError("no paint"))
 
-    with pytest.raises(NotServedError, match="Environment NumberedFrames cannot be rendered"):
+    with pytest.raises(NotServedError, match="NumberedFrames cannot be rendered"):
         FilmWrapper(env, ListFilm(), episodes=1).reset()
 
 
