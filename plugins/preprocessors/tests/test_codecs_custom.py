@@ -140,7 +140,7 @@ def test_custom_preprocessor_may_check_observations_itself():
     config = {"custom_preprocessor": SumWithConstructor, "check_observations": "always"}
     preprocessor = ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, config)
 
-    with pytest.raises(ObservationError, match=r"obs: expected a value of Box\(2,\) float32"):
+    with pytest.raises(ObservationError, match=r"expected a value of Box\(2,\) float32"):
         preprocessor.transform(np.array([2.0, 0.0]))
 
 

@@ -111,7 +111,7 @@ def test_observation_of_a_box_is_not_restored():
 
 @pytest.mark.parametrize("shape", [(1, 3), (2,)], ids=["another-width", "no-batch"])
 def test_encoded_observation_of_wrong_shape_is_not_restored(encoded_space, shape):
-    with pytest.raises(ObservationError, match=r"encoded observations of shape \[\.\.\., 2\]"):
+    with pytest.raises(ObservationError, match=r"observations of shape \[\.\.\., 2\]"):
         restore_original_dimensions(np.zeros(shape), encoded_space)
 
 

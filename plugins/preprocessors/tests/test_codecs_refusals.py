@@ -534,7 +534,7 @@ def test_check_first_checks_until_one_batch_has_passed():
 def test_check_first_warns_once_of_values_out_of_bounds():
     preprocessor = make_preprocessor(DICT_OF_BOX, check="first")
 
-    with pytest.warns(ObservationWarning, match=r"obs\['a'\].*found 5.0.*check_observations"):
+    with pytest.warns(ObservationWarning, match=r"\['a'\].*found 5.0.*check_observations"):
         preprocessor.transform(OUTSIDE)
 
     np.testing.assert_array_equal(preprocessor.transform(OUTSIDE), [0, 5])
