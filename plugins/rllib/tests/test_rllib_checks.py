@@ -49,7 +49,7 @@ def test_check_does_not_start_ray(catalog):
 def test_check_is_skipped_with_the_message_of_a_rejection(catalog):
     part = register_part(catalog, "with_update_ops", WithUpdateOps)
 
-    with pytest.raises(NotApplicable, match=r"update_ops\(\) must run after each optimiser"):
+    with pytest.raises(NotApplicable, match=r"update_ops\(\) must run after each"):
         rllib_moves_every_weight(part)
 
 

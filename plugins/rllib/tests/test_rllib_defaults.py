@@ -339,5 +339,5 @@ def test_module_class_in_rays_config_is_not_replaced():
 
     config = PPOConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=TinyAtariCNN))
 
-    with pytest.raises(NotServedError, match=r"would replace TinyAtariCNN .*custom_model"):
+    with pytest.raises(NotServedError, match=r"replace TinyAtariCNN .*custom_model"):
         build_module(config)

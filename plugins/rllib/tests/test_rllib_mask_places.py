@@ -32,7 +32,7 @@ def test_runner_reads_masks_of_a_wrapped_environment(rllib, mask_place):
 
 @pytest.mark.parametrize("mask_place", ["info", "method"])
 def test_unread_mask_is_warned_of(rllib, mask_place):
-    with pytest.warns(UnusedMaskWarning, match=r"RLlib reads only.*rlcatalog\.wrap_env\(env\)"):
+    with pytest.warns(UnusedMaskWarning, match=r"reads only.*rlcatalog\.wrap_env\(env\)"):
         rllib.configure(lambda: make_env(mask_place))
 
 

@@ -282,7 +282,7 @@ def test_learner_connector_of_a_user_runs_once():
 
 
 def test_filters_are_rejected():
-    with pytest.raises(NotServedError, match="observation_filter: BC and MARWIL read data"):
+    with pytest.raises(NotServedError, match="BC and MARWIL read data"):
         configure(BCConfig(), model={"observation_filter": "MeanStdFilter"})
 
 

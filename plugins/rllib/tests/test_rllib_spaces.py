@@ -280,7 +280,7 @@ def test_unknown_environment_error_names_the_node():
 def test_module_without_connectors_names_configure():
     env = gym.make("CartPole-v1")
 
-    with pytest.raises(ConfigError, match=r"rlcatalog_rllib\.configure.*env_to_module_connector"):
+    with pytest.raises(ConfigError, match=r"\.configure.*env_to_module_connector"):
         CatalogRLModule(
             observation_space=env.observation_space, action_space=env.action_space, model_config={}
         )
