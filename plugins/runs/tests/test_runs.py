@@ -528,7 +528,7 @@ def run(tmp_path):
 def test_compare_of_two_environments_is_an_error(run, tmp_path):
     other = read_run(write_run(tmp_path / "other", env="Acrobot-v1"))
 
-    with pytest.raises(ConfigError, match=r"one ran CartPole-v1, .*other ran Acrobot-v1"):
+    with pytest.raises(ConfigError, match=r"ran CartPole-v1, .*other ran Acrobot-v1"):
         compare([run, other])
 
 
@@ -549,7 +549,7 @@ def test_compare_of_a_run_without_a_return_is_an_error(run, tmp_path):
 def test_compare_of_a_run_with_a_late_first_return_is_an_error(run, tmp_path):
     late = read_run(write_run(tmp_path / "late", returns=[None, None, 5.0]))
 
-    with pytest.raises(ConfigError, match="late: has its first mean return only after") as caught:
+    with pytest.raises(ConfigError, match="late: has its first mean return only") as caught:
         compare([run, late])
 
     assert "the end of the shortest run" in str(caught.value)
@@ -618,7 +618,7 @@ def test_compare_warns_of_a_seed_that_occurs_twice(compared_folder, tmp_path):
 
 
 def test_compare_to_an_unknown_format_is_an_error(compared_folder, tmp_path):
-    with pytest.raises(ConfigError, match=r"not a picture format\. Did you mean 'png'"):
+    with pytest.raises(ConfigError, match=r"picture format\. Did you mean 'png'"):
         run_command("compare", compared_folder, "--out", tmp_path / "x.pgn")
 
     assert not (tmp_path / "x.pgn").exists()
