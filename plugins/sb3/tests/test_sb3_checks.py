@@ -46,5 +46,5 @@ def test_check_passes_for_parts_of_this_repository(catalog, distribution):
 def test_check_is_skipped_with_the_message_of_a_rejection(catalog):
     part = register_part(catalog, "with_custom_loss", WithCustomLoss)
 
-    with pytest.raises(NotApplicable, match="custom_loss: Stable-Baselines3 does not add"):
+    with pytest.raises(NotApplicable, match="custom_loss: Stable-Baselines3 does not"):
         sb3_moves_every_weight(part)

@@ -87,5 +87,5 @@ def test_vector_environment_is_rejected(make_envs, name):
 
 
 def test_none_is_rejected():
-    with pytest.raises(ConfigError, match=r"env: expected a Gymnasium id, .*; found None"):
+    with pytest.raises(ConfigError, match=r"expected a Gymnasium id, .*; found None"):
         for_sb3(None)

@@ -560,9 +560,7 @@ def train_recurrent_ppo_of_sb3_contrib(config):
 
 
 def test_sb3_contrib_warns_once_of_batch_statistics_and_padding():
-    with pytest.warns(
-        UserWarning, match=r"batch statistics.*rlcatalog_sb3\.RecurrentPPO"
-    ) as caught:
+    with pytest.warns(UserWarning, match=r"batch statistics.*\.RecurrentPPO") as caught:
         train_recurrent_ppo_of_sb3_contrib({**LSTM_OF_6_UNITS, "custom_model": WithBatchStatistics})
 
     assert len(caught) == 1

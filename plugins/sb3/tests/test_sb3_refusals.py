@@ -268,7 +268,7 @@ def test_error_names_a_distribution_that_samples_arrays():
 def test_unknown_policy_kwargs_are_rejected_with_a_hint(kwargs, hint):
     (name,) = kwargs
 
-    with pytest.raises(ConfigError, match=f"CatalogPolicy does not accept '{name}'.*{hint}"):
+    with pytest.raises(ConfigError, match=f"does not accept '{name}'.*{hint}"):
         PPO(CatalogPolicy, "CartPole-v1", policy_kwargs=kwargs, device="cpu")
 
 
@@ -410,7 +410,7 @@ def test_policy_of_a_flattened_environment_may_have_other_layers(env_config):
 def test_set_env_shows_how_flattened_spaces_differ():
     model = PPO(CatalogPolicy, for_sb3("Pendulum-v1", {"action_bounds": "clip"}))
 
-    with pytest.raises(ValueError, match=r"action_bounds='clip'.* != .*action_bounds='affine'"):
+    with pytest.raises(ValueError, match=r"bounds='clip'.* != .*bounds='affine'"):
         model.set_env(for_sb3("Pendulum-v1"))
 
 
@@ -472,7 +472,7 @@ def test_extractor_rejects_unsupported_config(observation_space, config, error, 
 def test_extractor_rejects_tuple_actions():
     env = for_sb3(RandomEnv(TWO_NUMBERS, Tuple([Discrete(2), TWO_NUMBERS])))
 
-    with pytest.raises(NotServedError, match="DQN needs a Discrete, SAC and TD3 need a Box"):
+    with pytest.raises(NotServedError, match="DQN needs a Discrete, SAC and TD3 need"):
         CatalogExtractor(env.observation_space)
 
 
