@@ -189,7 +189,7 @@ def test_package_that_cannot_be_imported_is_an_error():
     with pytest.warns(match="acme"):
         catalog = isolated_catalog(PluginEntryPoint("no_such_module_at_all", "acme"))
 
-    with pytest.raises(ConformanceError, match=r"acme 1.0 has failed: .*no_such_module_at_all"):
+    with pytest.raises(ConformanceError, match=r"acme 1.0 has failed: .*no_such_module"):
         check_plugin("acme", catalog=catalog)
 
 
