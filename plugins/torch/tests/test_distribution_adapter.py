@@ -201,7 +201,7 @@ def test_deterministic_sample_of_kumaraswamy_is_the_moved_mean(catalog):
 def test_deterministic_sample_without_mode_is_an_error(catalog):
     dist, _ = make_pair(catalog, "MixtureSameFamily")
 
-    with pytest.raises(NoClosedFormError, match="has no mode, but acting with explore=False"):
+    with pytest.raises(NoClosedFormError, match="has no mode, but acting with explore"):
         dist.deterministic_sample()
 
 

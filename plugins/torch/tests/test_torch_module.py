@@ -267,7 +267,7 @@ def test_observation_without_batch_axis_is_an_error():
 def test_mask_of_wrong_shape_is_an_error():
     module = build_masked_policy().as_module()
 
-    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 4\).*found shape \(2, 3\)"):
+    with pytest.raises(ActionMaskError, match=r"shape \(2, 4\).*found shape \(2, 3\)"):
         module(random_observations(2), torch.ones(2, 3))
 
 
