@@ -344,5 +344,5 @@ def test_gru_with_another_formula_keeps_the_names_of_keras(gru_with_another_form
 
 def test_weights_of_a_gru_with_another_formula_do_not_fit(gru_with_another_formula):
     torch_net = Nets("gru").torch_net
-    with pytest.raises(ModelContractError, match="these weights belong to a different model"):
+    with pytest.raises(ModelContractError, match="weights belong to a different model"):
         torch_net.set_weights(gru_with_another_formula.get_weights())

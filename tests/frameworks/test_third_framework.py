@@ -208,7 +208,7 @@ def test_missing_tensor_operation_is_an_error(toy_policy, operation, arguments):
     ops = toy_policy.model._rlcatalog_bookkeeping.ops
     assert ops is OPS
 
-    with pytest.raises(NotServedError, match=f"'toy' has no tensor operation '{operation}'"):
+    with pytest.raises(NotServedError, match=f"has no tensor operation '{operation}'"):
         getattr(ops, operation)(*arguments)
 
 

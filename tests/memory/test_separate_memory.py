@@ -508,7 +508,7 @@ ZERO_STATE = [torch.zeros(2, 6)] * 4  # two arrays for each of two LSTMs
 
 
 def test_head_that_calls_the_value_first_is_an_error(value_first_model):
-    with pytest.raises(ModelContractError, match="must call its trunk before its value_trunk"):
+    with pytest.raises(ModelContractError, match="call its trunk before its value_trunk"):
         value_first_model(ONE_STEP, ZERO_STATE, None)
 
 
@@ -525,5 +525,5 @@ def test_value_trunk_returns_features_only_once(value_first_model):
     value_first_model.value_trunk(ONE_STEP, [], None)
 
     # The features of the last call are not used again.
-    with pytest.raises(ModelContractError, match="must call its trunk before its value_trunk"):
+    with pytest.raises(ModelContractError, match="call its trunk before its value_trunk"):
         value_first_model(ONE_STEP, ZERO_STATE, None)

@@ -80,7 +80,7 @@ def test_numpy_logits_of_a_tensorflow_model_are_refused():
             return tf.zeros(2)
 
     policy = build_policy(Model, "tf")
-    with pytest.raises(ModelContractError, match=r"must return tensors .*'tf'; found ndarray"):
+    with pytest.raises(ModelContractError, match=r"return tensors .*'tf'; found ndarray"):
         policy.act(TWO_ROWS)
 
 

@@ -309,7 +309,7 @@ def test_entropy_of_page_classes_has_no_closed_form(page_policy):
         {"obs": random_observations(1), "raw_action": np.zeros((1, 2), np.float32)}
     ).dist
 
-    with pytest.raises(NoClosedFormError, match="FilledOutput has no closed form for its entropy"):
+    with pytest.raises(NoClosedFormError, match="FilledOutput has no closed form for its"):
         dist.entropy()
 
 

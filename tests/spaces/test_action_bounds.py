@@ -278,7 +278,7 @@ def test_wide_distribution_of_a_plugin_does_not_warn():
 
 
 def test_narrow_distribution_of_a_plugin_warns():
-    with pytest.warns(ActionRangeWarning, match="acme_wide begins .* deviation 3, so nearly all"):
+    with pytest.warns(ActionRangeWarning, match="begins .* deviation 3, so nearly all"):
         resolve_wide_gaussian(std=3.0)
 
 
