@@ -12,7 +12,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-from broken_plugins import install_parts, table
+from broken_plugins import install_parts, list_broken_plugins
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import rlcatalog
@@ -107,7 +107,7 @@ def make_other_plugins() -> list[PluginEntryPoint]:
     """Return a greedy plugin of each rank, and a plugin for each fault of the broken ones."""
     install_parts()
     plugins = [make_greedy_plugin(rank, f"greedy{rank.value}") for rank in Rank]
-    plugins += [broken.entry_point(number) for number, broken in enumerate(table())]
+    plugins += [broken.entry_point(number) for number, broken in enumerate(list_broken_plugins())]
     return plugins
 
 

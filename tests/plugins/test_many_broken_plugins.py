@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import pytest
-from broken_plugins import install_parts, table
+from broken_plugins import install_parts, list_broken_plugins
 
 from rlcatalog import Catalog
 from rlcatalog.catalog import default_catalog
@@ -40,7 +40,7 @@ SPACES = [
     ),
 ]
 CONFIG = {"fcnet_hiddens": [32, 16]}
-TABLE = table()
+BROKEN = list_broken_plugins()
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def healthy() -> Healthy:
 
 def check_broken_plugins(numbers: Iterable[int], order: random.Random, healthy: Healthy) -> None:
     """Load some broken plugins among the healthy ones, in random order, and use the catalog."""
-    broken = {number: TABLE[number] for number in numbers}
+    broken = {number: BROKEN[number] for number in numbers}
     points = [*HEALTHY, *(plugin.entry_point(number) for number, plugin in broken.items())]
     order.shuffle(points)
     with warnings.catch_warnings(record=True) as caught:
@@ -96,8 +96,8 @@ def check_broken_plugins(numbers: Iterable[int], order: random.Random, healthy: 
     messages = [str(warning.message) for warning in caught]
     assert all(issubclass(warning.category, PluginWarning) for warning in caught), messages
     for number, plugin in broken.items():
-        if not plugin.quiet:
-            assert any(f"broken-{number} " in message for message in messages), plugin.name
+        if not plugin.loads:
+            assert any(f"broken-{number} " in message for message in messages), plugin.fault
     assert [select_choices(explanation) for explanation in explanations] == healthy.choices
     check_healthy_plugins(catalog, healthy)
 
@@ -137,7 +137,7 @@ def find_failures(mixes: Iterable[tuple[int, list[int]]], healthy: Healthy) -> l
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a broken plugin may raise any
-            names = [TABLE[number].name for number in numbers]
+            names = [BROKEN[number].fault for number in numbers]
             failures.append(f"{seed}: {names}: {type(error).__name__}: {str(error)[:300]!a}")
     return failures
 
@@ -151,12 +151,12 @@ def random_mixes(seeds: Iterable[int]) -> list[tuple[int, list[int]]]:
     mixes = []
     for seed in seeds:
         rng = random.Random(seed)
-        mixes.append((seed, rng.sample(range(len(TABLE)), rng.randint(2, 12))))
+        mixes.append((seed, rng.sample(range(len(BROKEN)), rng.randint(2, 12))))
     return mixes
 
 
 def test_broken_plugin_alone_breaks_nothing_else(healthy):
-    every_thirteenth = range(0, len(TABLE), 13)
+    every_thirteenth = range(0, len(BROKEN), 13)
     assert find_failures(alone(every_thirteenth), healthy) == []
 
 
@@ -167,7 +167,7 @@ def test_broken_plugins_together_break_nothing_else(healthy):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_broken_plugins_one_by_one_break_nothing_else(healthy, part):
-    every_fourth = range(part, len(TABLE), 4)
+    every_fourth = range(part, len(BROKEN), 4)
     assert find_failures(alone(every_fourth), healthy) == []
 
 
@@ -179,7 +179,7 @@ def test_broken_plugins_in_many_mixes(healthy, part):
 
 
 #: Every seventh plugin, of those that load without a warning.
-QUIET = [number for number, plugin in enumerate(TABLE) if plugin.quiet and number % 7 == 0]
+LOADED = [number for number, plugin in enumerate(BROKEN) if plugin.loads and number % 7 == 0]
 
 
 def explain_error(catalog: Catalog, spaces: tuple[Any, Any]) -> str | None:
@@ -191,10 +191,10 @@ def explain_error(catalog: Catalog, spaces: tuple[Any, Any]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("number", QUIET, ids=[TABLE[number].name for number in QUIET])
+@pytest.mark.parametrize("number", LOADED, ids=[BROKEN[number].fault for number in LOADED])
 @pytest.mark.parametrize("spaces", SPACES, ids=["vector", "Dict"])
 def test_preferred_broken_part_is_named(number, spaces):
-    point = TABLE[number].entry_point(number)
+    point = BROKEN[number].entry_point(number)
     catalog = isolated_catalog(*HEALTHY, point, prefer=[f"broken-{number}"])
 
     message = explain_error(catalog, spaces)
@@ -204,7 +204,7 @@ def test_preferred_broken_part_is_named(number, spaces):
 
 
 def test_plugin_that_requests_the_default_catalog_fails():
-    plugin = next(one for one in TABLE if one.name.endswith("the default catalog"))
+    [plugin] = [plugin for plugin in BROKEN if plugin.fault == "requests the default catalog"]
     with pytest.warns(PluginWarning, match="a catalog while it is being loaded"):
         catalog = isolated_catalog(plugin.entry_point(0))
     assert [record.status for record in catalog.plugins] == ["failed"]

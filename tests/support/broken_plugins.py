@@ -1,19 +1,21 @@
-"""Plugins broken on purpose: faults and the places they are put into, and plugins that take what is
-others'.
+"""Broken plugins: each raises an error, returns a wrong value, or claims what is another package's.
+
+`list_broken_plugins` returns one for each fault.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
-import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from faulty_functions import function_that_raises, function_that_returns
 from msgspec import Meta
 
 import rlcatalog
@@ -34,7 +36,7 @@ from rlcatalog import (
 from rlcatalog.errors import ConfigError
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 
-#: Module that the targets and config structs of broken plugins are in.
+#: The module with the classes that broken plugins name.
 PARTS = "made_up_broken_parts"
 
 
@@ -42,44 +44,25 @@ class Panic(BaseException):
     """Stands for what a Rust extension raises."""
 
 
-class Unreadable(Exception):
-    """An error without a text."""
-
-    def __str__(self) -> str:
-        raise ValueError("no text")
-
-    __repr__ = __str__
-
-
-class Hostile:
-    """An object of which nothing can be asked."""
-
-    def __repr__(self) -> str:
-        raise Panic("repr")
-
-    __str__ = __eq__ = __bool__ = __iter__ = __len__ = __int__ = __repr__  # type: ignore[assignment]
-    __hash__ = None  # type: ignore[assignment]
-
-
-ERRORS: dict[str, Callable[[], BaseException]] = {
-    "ValueError": lambda: ValueError("wrong"),
-    "SystemExit": lambda: SystemExit(3),
-    "GeneratorExit": GeneratorExit,
-    "CancelledError": asyncio.CancelledError,
-    "Panic": lambda: Panic("called `Option::unwrap()`"),
-    "Unreadable": Unreadable,
-    "RecursionError": lambda: RecursionError("deep"),
-    "MemoryError": MemoryError,
-    "StopIteration": lambda: StopIteration(1),
-    "warning as error": lambda: DeprecationWarning("old"),
-    "markup": lambda: ValueError("[/bold] [red] \ud800 \x1b[31m"),
-    "error of ours, without text": lambda: ConfigError(Unreadable()),
+#: What a function of a plugin may raise.
+ERRORS: dict[str, BaseException] = {
+    "ValueError": ValueError("wrong"),
+    "SystemExit": SystemExit(3),
+    "GeneratorExit": GeneratorExit(),
+    "CancelledError": asyncio.CancelledError(),
+    "Panic": Panic("called `Option::unwrap()`"),
+    "RecursionError": RecursionError("deep"),
+    "MemoryError": MemoryError(),
+    "StopIteration": StopIteration(1),
+    "warning as error": DeprecationWarning("old"),
+    "markup": ValueError("[/bold] [red] \ud800 \x1b[31m"),
+    "error of ours": ConfigError(""),
 }
-ANSWERS: dict[str, Any] = {
+#: What a function may return by mistake, and what a field of a declaration may be.
+WRONG_VALUES: dict[str, Any] = {
     "None": None,
     "number": 5,
     "text": "fcnet",
-    "hostile": Hostile(),
     "list of numbers": [5],
     "infinity": float("inf"),
     "NaN": float("nan"),
@@ -94,30 +77,33 @@ ANSWERS: dict[str, Any] = {
 }
 
 
+match_everything = function_that_returns(Match(Rank.SPECIFIC, "fits everything"))
+
+
 @dataclass(frozen=True)
-class Broken:
+class BrokenPlugin:
     """One broken plugin.
 
     Attributes:
-        name: What is wrong with it.
-        plugin: Makes the plugin, or the error its import raises, for a word that its parts begin
-            with.
-        quiet: Whether it loads without a report; it then fails only when it is used.
+        fault: What is wrong with it.
+        make: Function that makes the plugin, or the error that its import raises. Its argument is
+            a word that the names of its parts begin with.
+        loads: Whether it loads without a warning, and fails only when it is used.
         requires: Its `Requires-Dist` lines.
         version: Its version.
     """
 
-    name: str
-    plugin: Callable[[str], Any]
-    quiet: bool = False
+    fault: str
+    make: Callable[[str], Any]
+    loads: bool = False
     requires: tuple[str, ...] = ()
     version: str = "1.0"
 
     def entry_point(self, number: int) -> PluginEntryPoint:
-        distribution = f"broken-{number}"
+        """Return its entry point, as the distribution `broken-NUMBER`."""
         return _EntryPoint(
-            self.plugin(distribution.replace("-", "_")),
-            distribution,
+            self.make(f"broken_{number}"),
+            f"broken-{number}",
             requires=self.requires,
             version=self.version,
         )
@@ -130,105 +116,175 @@ class _EntryPoint(PluginEntryPoint):
         return self._plugin
 
 
-def _raising(error: Callable[[], BaseException]) -> Callable[..., Any]:
-    def fail(*arguments: Any) -> Any:
-        raise error()
-
-    return fail
-
-
-def _answering(value: Any) -> Callable[..., Any]:
-    def answer(*arguments: Any) -> Any:
-        return value
-
-    return answer
-
-
-def fits(request: Any) -> Match:
-    return Match(Rank.SPECIFIC, "fits everything")
+def list_broken_plugins() -> list[BrokenPlugin]:
+    """Return every broken plugin, in a fixed order."""
+    return [
+        *_failing_hooks(),
+        *_failing_functions(),
+        *_wrong_results(),
+        *_wrong_declarations(),
+        *_missing_classes(),
+        *_claims(),
+        *_odd_packages(),
+    ]
 
 
-def fits_none(request: Any) -> Match:
-    return Match(None, "fits nothing")
+# --- hooks ----------------------------------------------------------------------------------------
 
 
-#: What functions and classes there are to be broken: place → the hook and a declaration with the
-#: function in it.
-FUNCTIONS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
-    "match of a model": lambda w, f: {"rlcatalog_models": [model(w, match=f)]},
-    "match of a memory": lambda w, f: {"rlcatalog_models": [model(w, match=f, slot="memory")]},
-    "match of a preprocessor": lambda w, f: {"rlcatalog_preprocessors": [codec(w, match=f)]},
-    "match of a distribution": lambda w, f: {"rlcatalog_action_dists": [dist(w, match=f)]},
-    "match of a wrapper": lambda w, f: {"rlcatalog_env_wrappers": [wrapper(w, match=f)]},
-    "describe": lambda w, f: {"rlcatalog_models": [model(w, match=fits, describe=f)]},
-    "claims": lambda w, f: {"rlcatalog_models": [model(w, match=fits, slot="head", claims=f)]},
-    "size": lambda w, f: {"rlcatalog_action_dists": [dist(w, match=fits, size=f)]},
+def _failing_hooks() -> Iterator[BrokenPlugin]:
+    for name, error in ERRORS.items():
+        hook = function_that_raises(error)
+        yield BrokenPlugin(f"import raises {name}", function_that_returns(error))
+        yield BrokenPlugin(f"hook raises {name}", partial(_plugin_with_models, hook))
+    for name, value in WRONG_VALUES.items():
+        hook = function_that_returns(value)
+        yield BrokenPlugin(f"hook returns {name}", partial(_plugin_with_models, hook))
+        yield BrokenPlugin(f"plugin is {name}", function_that_returns(value))
+
+
+def _plugin_with_models(hook: Callable[[], Any], word: str) -> ModuleType:
+    return plugin_of(rlcatalog_models=hook)
+
+
+# --- functions of parts ---------------------------------------------------------------------------
+
+#: Functions of parts that may be broken.
+FUNCTIONS = (
+    "match of a model",
+    "match of a memory",
+    "match of a preprocessor",
+    "match of a distribution",
+    "match of a wrapper",
+    "describe",
+    "claims",
+    "size",
+)
+#: Function → values that it may return.
+RIGHT_RESULTS = {"size": ("number", "True", "list of numbers")}
+
+
+def plugin_with_function(place: str, function: Callable[..., Any], word: str) -> ModuleType:
+    """Return a plugin with one part, of which one of `FUNCTIONS` is the given one."""
+    if place == "match of a model":
+        return plugin_of(rlcatalog_models=[make_model(word, match=function)])
+    if place == "match of a memory":
+        return plugin_of(rlcatalog_models=[make_model(word, match=function, slot="memory")])
+    if place == "match of a preprocessor":
+        return plugin_of(rlcatalog_preprocessors=[make_preprocessor(word, match=function)])
+    if place == "match of a distribution":
+        return plugin_of(rlcatalog_action_dists=[make_dist(word, match=function)])
+    if place == "match of a wrapper":
+        return plugin_of(rlcatalog_env_wrappers=[make_wrapper(word, match=function)])
+    if place == "size":
+        return plugin_of(rlcatalog_action_dists=[make_dist(word, size=function)])
+    if place == "claims":
+        return plugin_of(rlcatalog_models=[make_model(word, slot="head", claims=function)])
+    return plugin_of(rlcatalog_models=[make_model(word, describe=function)])
+
+
+def make_model(word: str, **fields: Any) -> ModelSpec:
+    """Return the declaration of a model that matches everything, with other fields."""
+    default = {
+        "name": f"{word}_net",
+        "targets": {"torch": "m:C"},
+        "summary": "",
+        "match": match_everything,
+    }
+    return ModelSpec(**{**default, **fields})
+
+
+def make_preprocessor(word: str, **fields: Any) -> PreprocessorSpec:
+    default = {"targets": {"numpy": "m:C"}, "summary": "", "match": match_everything}
+    return PreprocessorSpec(f"{word}_codec", **{**default, **fields})
+
+
+def make_dist(word: str, **fields: Any) -> ActionDistSpec:
+    default = {"match": match_everything, "size": function_that_returns(2)}
+    return ActionDistSpec(f"{word}_dist", {"torch": "m:C"}, "", **{**default, **fields})
+
+
+def make_wrapper(word: str, **fields: Any) -> EnvWrapperSpec:
+    return EnvWrapperSpec(f"{word}_wrapper", {"numpy": "m:C"}, "", **fields)
+
+
+def _failing_functions() -> Iterator[BrokenPlugin]:
+    for place in FUNCTIONS:
+        for name, error in ERRORS.items():
+            # In other functions than match, an error of ours is about the request.
+            if name == "error of ours" and not place.startswith("match"):
+                continue
+            make = partial(plugin_with_function, place, function_that_raises(error))
+            yield BrokenPlugin(f"{place} raises {name}", make, loads=True)
+        for name, value in WRONG_VALUES.items():
+            if name in RIGHT_RESULTS.get(place, ()):
+                continue
+            make = partial(plugin_with_function, place, function_that_returns(value))
+            yield BrokenPlugin(f"{place} returns {name}", make, loads=True)
+
+
+def _wrong_results() -> Iterator[BrokenPlugin]:
+    """Yield plugins whose functions return a Match or a Stage with a wrong value in it."""
+    for name, value in WRONG_VALUES.items():
+        results: dict[str, tuple[str, Any]] = {}
+        if name != "text":
+            results["reason"] = ("match of a model", Match(None, value))
+        if name != "None":  # which means that the part does not fit
+            # True is 1, which is a rank.
+            rank = 9 if value is True else value
+            results["rank"] = ("match of a model", Match(rank, "x"))
+        if name not in ("None", "list of numbers"):
+            results["stage"] = ("describe", [Stage("x", value)])
+        for kind, (place, result) in results.items():
+            make = partial(plugin_with_function, place, function_that_returns(result))
+            yield BrokenPlugin(f"{kind} {name}", make, loads=True)
+
+
+# --- declarations ---------------------------------------------------------------------------------
+
+#: Field of a model's declaration → wrong values of other fields that are right here.
+RIGHT_FIELDS: dict[str, tuple[str, ...]] = {
+    "summary": ("text",),
+    "name": ("text",),
+    "targets": (),
+    "reads": (),
+    "config": ("None",),
+    "slot": (),
+    "describe": ("None", "class"),
 }
-#: Answers that are right in a place.
-RIGHT = {"size": ("number", "True", "list of numbers")}
 
 
-def model(word: str, **more: Any) -> ModelSpec:
-    return ModelSpec(
-        more.pop("name", f"{word}_net"), more.pop("targets", {"torch": "m:C"}), "", **more
-    )
+def _wrong_declarations() -> Iterator[BrokenPlugin]:
+    for field, right in RIGHT_FIELDS.items():
+        for name, value in WRONG_VALUES.items():
+            if name not in right:
+                make = partial(_plugin_that_declares, {field: value})
+                yield BrokenPlugin(f"{field} is {name}", make)
+    markup = partial(_plugin_that_declares, {"name": "[/]"})
+    yield BrokenPlugin("name with markup", markup)
+    unknown_framework = partial(_plugin_that_declares, {"targets": {"jax": "m:C"}})
+    yield BrokenPlugin("target of an unknown framework", unknown_framework)
+    yield BrokenPlugin("one model twice", _plugin_with_a_model_twice)
+    for struct in config_structs():
+        config = partial(_plugin_that_declares, {"config": f"{PARTS}:{struct}"})
+        yield BrokenPlugin(f"config {struct}", config)
 
 
-def codec(word: str, **more: Any) -> PreprocessorSpec:
-    return PreprocessorSpec(f"{word}_codec", more.pop("targets", {"numpy": "m:C"}), "", **more)
+def _plugin_that_declares(fields: dict[str, Any], word: str) -> ModuleType:
+    """Return a plugin whose hook declares a model with these fields, which may raise an error."""
+
+    def hook() -> list[ModelSpec]:
+        return [make_model(word, **{"match": None, **fields})]
+
+    return plugin_of(rlcatalog_models=hook)
 
 
-def dist(word: str, **more: Any) -> ActionDistSpec:
-    return ActionDistSpec(
-        f"{word}_dist", {"torch": "m:C"}, "", **{"size": lambda action, config: 2, **more}
-    )
-
-
-def wrapper(word: str, **more: Any) -> EnvWrapperSpec:
-    return EnvWrapperSpec(f"{word}_wrapper", {"numpy": "m:C"}, "", **more)
-
-
-# --- declarations that cannot be made, made in the hook -------------------------------------------
-
-DECLARATIONS: dict[str, Callable[[str], Any]] = {
-    **{
-        f"summary {k}": lambda w, v=v: [ModelSpec(f"{w}_net", {"torch": "m:C"}, v)]
-        for k, v in ANSWERS.items()
-        if k != "text"
-    },
-    **{
-        f"name {k}": lambda w, v=v: [ModelSpec(v, {"torch": "m:C"}, "")]
-        for k, v in ANSWERS.items()
-        if k != "text"
-    },
-    **{f"targets {k}": lambda w, v=v: [ModelSpec(f"{w}_net", v, "")] for k, v in ANSWERS.items()},
-    **{f"reads {k}": lambda w, v=v: [model(w, reads=v)] for k, v in ANSWERS.items()},
-    **{
-        f"config {k}": lambda w, v=v: [model(w, config=v)]
-        for k, v in ANSWERS.items()
-        if v is not None
-    },
-    **{f"slot {k}": lambda w, v=v: [model(w, slot=v)] for k, v in ANSWERS.items()},
-    **{
-        f"describe {k}": lambda w, v=v: [model(w, describe=v)]
-        for k, v in ANSWERS.items()
-        if v is not None and k != "class"
-    },
-    "name with markup": lambda w: [ModelSpec("[/]", {"torch": "m:C"}, "")],
-    "a target of an unknown framework": lambda w: [model(w, targets={"jax": "m:C"})],
-    "twice": lambda w: [model(w), model(w)],
-}
-
-
-# --- config structs -------------------------------------------------------------------------------
-
-
-def _boom(*arguments: Any) -> Any:
-    raise Panic("default")
+def _plugin_with_a_model_twice(word: str) -> ModuleType:
+    return plugin_of(rlcatalog_models=[make_model(word), make_model(word)])
 
 
 def config_structs() -> dict[str, type]:
-    """Config structs that cannot be read."""
+    """Return config structs that cannot be read, by name."""
 
     class Unresolvable(msgspec.Struct):
         x: NoSuchName = 1  # type: ignore[name-defined]  # noqa: F821
@@ -237,10 +293,10 @@ def config_structs() -> dict[str, type]:
         x: int = 1
 
         def __post_init__(self) -> None:
-            _boom()
+            raise Panic("default")
 
     class Factory(msgspec.Struct):
-        x: list[int] = msgspec.field(default_factory=_boom)
+        x: list[int] = msgspec.field(default_factory=function_that_raises(Panic("default")))
 
     class Required(msgspec.Struct):
         x: int
@@ -254,57 +310,40 @@ def config_structs() -> dict[str, type]:
     class Unsupported(msgspec.Struct):
         x: Callable[[int], np.ndarray] | type[int] | np.dtype = np.zeros(3)  # type: ignore[assignment]
 
-    class HostileDefault(msgspec.Struct):
-        x: int = Hostile()  # type: ignore[assignment]
-
-    found = [
-        Unresolvable,
-        PostInit,
-        Factory,
-        Required,
-        WrongType,
-        OutOfBounds,
-        Unsupported,
-        HostileDefault,
-    ]
-    return {cls.__name__: cls for cls in found} | {"NoStruct": dict, "NoClass": Hostile()}  # type: ignore[dict-item]
+    structs = [Unresolvable, PostInit, Factory, Required, WrongType, OutOfBounds, Unsupported]
+    return {**{struct.__name__: struct for struct in structs}, "NoStruct": dict}
 
 
-# --- parts that are not what they are declared as -------------------------------------------------
+# --- classes --------------------------------------------------------------------------------------
 
 
 class RaisingCodec(Preprocessor):
+    """A preprocessor whose shape raises an error."""
+
     def _init_shape(self, obs_space: Any, options: Any) -> Any:
         raise Panic("no shape")
 
 
-class ShapelessCodec(Preprocessor):
-    def _init_shape(self, obs_space: Any, options: Any) -> Any:
-        return "wide"
-
-
 def install_parts() -> None:
-    """Make what the broken plugins name importable."""
-    made = types.ModuleType(PARTS)
-    structs = {f"Config{name}": struct for name, struct in config_structs().items()}
-    vars(made).update(
-        structs,
-        RaisingCodec=RaisingCodec,
-        ShapelessCodec=ShapelessCodec,
-        number=3,
-        NoCodec=dict,
-        hostile=Hostile(),
-    )
-    sys.modules[PARTS] = made
+    """Make the classes importable that broken plugins name."""
+    module = ModuleType(PARTS)
+    vars(module).update(config_structs(), RaisingCodec=RaisingCodec, number=3, NoCodec=dict)
+    sys.modules[PARTS] = module
 
 
-CODECS = [
-    "a_module_nobody_has:C",
-    *(f"{PARTS}:{name}" for name in ("Missing", "number", "NoCodec", "RaisingCodec", "hostile")),
-]
+def _missing_classes() -> Iterator[BrokenPlugin]:
+    targets = ["a_module_nobody_has:C"]
+    targets += [f"{PARTS}:{name}" for name in ("Missing", "number", "NoCodec", "RaisingCodec")]
+    for target in targets:
+        make = partial(_plugin_with_preprocessor, target)
+        yield BrokenPlugin(f"preprocessor {target}", make, loads=True)
 
 
-# --- greed ----------------------------------------------------------------------------------------
+def _plugin_with_preprocessor(target: str, word: str) -> ModuleType:
+    return plugin_of(rlcatalog_preprocessors=[make_preprocessor(word, targets={"numpy": target})])
+
+
+# --- what is another package's --------------------------------------------------------------------
 
 
 class GreedyConfig(msgspec.Struct):
@@ -313,22 +352,7 @@ class GreedyConfig(msgspec.Struct):
     fcnet_hiddens: str = "wide"
 
 
-def _change_request(request: Any) -> Match:
-    for change in (
-        lambda: request.config.__setitem__("fcnet_hiddens", [7]),
-        lambda: request.config.update(fcnet_hiddens=[7]),
-        lambda: request.config["fcnet_hiddens"].append(7),
-        lambda: request.config["custom_model_config"].update(x=1),
-        lambda: object.__setattr__(request, "config", {"fcnet_hiddens": [7]}),
-        lambda: object.__setattr__(request, "encoded_shape", (7,)),
-        lambda: request.obs.low.fill(7),
-    ):
-        with contextlib.suppress(TypeError, AttributeError, ValueError):
-            change()
-    return Match(None, "was here")
-
-
-def _ask_for_the_catalog() -> list[Any]:
+def _request_the_default_catalog() -> list[Any]:
     rlcatalog.default_catalog()
     return []
 
@@ -338,194 +362,55 @@ def _make_a_catalog() -> list[Any]:
     return []
 
 
-class _WithoutVars:
-    __slots__ = ()
+def _claims() -> Iterator[BrokenPlugin]:
+    """Yield plugins that claim names of other packages, and that use the catalog too early."""
+    targets = {"torch": "m:C"}
+    of_framework = {"backend": "m:E", "ops": "m:O"}
+    # These names mean the parts of the other packages, without a warning.
+    for field, value in {"name": "fcnet", "config": "broken_plugins:GreedyConfig"}.items():
+        make = partial(_plugin_that_declares, {"match": match_everything, field: value})
+        yield BrokenPlugin(f"takes {field} of fcnet", make, loads=True)
+    for command in ("train", "list"):
+        spec = CommandSpec(command, {"cli": "m:f"}, "")
+        yield BrokenPlugin(f"takes {command}", _returns_plugin(rlcatalog_commands=[spec]), True)
+    dist = ActionDistSpec(
+        "categorical", targets, "", size=function_that_returns(7), match=match_everything
+    )
+    make = _returns_plugin(rlcatalog_action_dists=[dist])
+    yield BrokenPlugin("takes categorical", make, loads=True)
+
+    codec = ActionCodecSpec("broken_codec", {"numpy": "m:C"}, "", kinds=("discrete",))
+    yield BrokenPlugin("takes codec of discrete", _returns_plugin(rlcatalog_action_codecs=[codec]))
+    torch = FrameworkSpec("torch", of_framework, "", module="torch")
+    yield BrokenPlugin("takes framework torch", _returns_plugin(rlcatalog_frameworks=[torch]))
+    alias = FrameworkSpec("broken", of_framework, "", module="torch", aliases=("tf",))
+    yield BrokenPlugin("takes alias tf", _returns_plugin(rlcatalog_frameworks=[alias]))
+    extension = ModelSpec("fcnet", targets, "", extends="rlcatalog-fcnet/fcnet")
+    yield BrokenPlugin("extends fcnet", _returns_plugin(rlcatalog_models=[extension]))
+
+    hooks = {"the default catalog": _request_the_default_catalog, "a catalog": _make_a_catalog}
+    for name, hook in hooks.items():
+        yield BrokenPlugin(f"requests {name}", partial(_plugin_with_models, hook))
 
 
-class _Unequal(types.ModuleType):
-    __eq__ = __bool__ = Hostile.__repr__  # type: ignore[assignment]
-    __hash__ = types.ModuleType.__hash__
+def _returns_plugin(**hooks: Any) -> Callable[[str], ModuleType]:
+    return function_that_returns(plugin_of(**hooks))
 
 
-def _unequal(word: str) -> Any:
-    made = _Unequal("unequal")
-    made.rlcatalog_models = rlcatalog.hookimpl(_raising(ERRORS["Panic"]))  # type: ignore[attr-defined]
-    return made
-
-
-GREEDY: dict[str, Callable[[str], Any]] = {
-    "fcnet": lambda w: plugin_of(rlcatalog_models=[model(w, name="fcnet", match=fits), model(w)]),
-    "fcnet_hiddens": lambda w: plugin_of(
-        rlcatalog_models=[
-            model(w, config="broken_plugins:GreedyConfig", match=fits),
-            model(w, name=f"{w}_other"),
-        ]
-    ),
-    "train": lambda w: plugin_of(rlcatalog_commands=[CommandSpec("train", {"cli": "m:f"}, "")]),
-    "list": lambda w: plugin_of(rlcatalog_commands=[CommandSpec("list", {"cli": "m:f"}, "")]),
-    "categorical": lambda w: plugin_of(
-        rlcatalog_action_dists=[
-            ActionDistSpec("categorical", {"torch": "m:C"}, "", size=lambda a, c: 7, match=fits)
-        ]
-    ),
-    "codec of discrete": lambda w: plugin_of(
-        rlcatalog_action_codecs=[
-            ActionCodecSpec(f"{w}_codec", {"numpy": "m:C"}, "", kinds=("discrete",))
-        ]
-    ),
-    "framework torch": lambda w: plugin_of(
-        rlcatalog_frameworks=[
-            FrameworkSpec("torch", {"backend": "m:E", "ops": "m:O"}, "", module="torch")
-        ]
-    ),
-    "framework alias": lambda w: plugin_of(
-        rlcatalog_frameworks=[
-            FrameworkSpec(w, {"backend": "m:E", "ops": "m:O"}, "", module="torch", aliases=("tf",))
-        ]
-    ),
-    "extends fcnet": lambda w: plugin_of(
-        rlcatalog_models=[ModelSpec("fcnet", {"torch": "m:C"}, "", extends="rlcatalog-fcnet/fcnet")]
-    ),
-    "the default catalog": lambda w: plugin_of(rlcatalog_models=_ask_for_the_catalog),
-    "a catalog": lambda w: plugin_of(rlcatalog_models=_make_a_catalog),
-    "no hook": lambda w: types.ModuleType("empty"),
-    "no module": lambda w: _WithoutVars(),
-    "unequal": _unequal,
-}
-
-
-def _quiet(name: str, hooks: Callable[[str], dict[str, Any]]) -> Broken:
-    return Broken(name, lambda word: plugin_of(**hooks(word)), quiet=True)
-
-
-def table() -> list[Broken]:  # noqa: C901, PLR0912, a loop for each way to be broken
-    """Every broken plugin, in a fixed order."""
-    found: list[Broken] = []
-    for name, error in ERRORS.items():
-        found.append(Broken(f"import raises {name}", lambda w, e=error: e()))
-        found.append(
-            Broken(
-                f"hook raises {name}", lambda w, e=error: plugin_of(rlcatalog_models=_raising(e))
-            )
-        )
-    for name, value in ANSWERS.items():
-        found.append(
-            Broken(
-                f"hook returns {name}",
-                lambda w, v=value: plugin_of(rlcatalog_filters=_answering(v)),
-            )
-        )
-        found.append(Broken(f"plugin is {name}", lambda w, v=value: v))
-    for place, made in FUNCTIONS.items():
-        for name, error in ERRORS.items():
-            # An error of ours is about the request, but in a match function, where it counts as any
-            # other.
-            if "of ours" not in name or place.startswith("match"):
-                found.append(
-                    _quiet(f"{place} raises {name}", lambda w, m=made, e=error: m(w, _raising(e)))
-                )
-        for name, value in ANSWERS.items():
-            if name not in RIGHT.get(place, ()):
-                found.append(
-                    _quiet(
-                        f"{place} returns {name}", lambda w, m=made, v=value: m(w, _answering(v))
-                    )
-                )
-    for name, value in ANSWERS.items():
-        if name not in ("text",):
-            found.append(
-                _quiet(
-                    f"reason {name}",
-                    lambda w, v=value: {
-                        "rlcatalog_models": [model(w, match=lambda request: Match(None, v))]
-                    },
-                )
-            )
-        if name not in ("None", "list of numbers"):
-            found.append(
-                _quiet(
-                    f"stage {name}",
-                    lambda w, v=value: {
-                        "rlcatalog_models": [
-                            model(w, match=fits, describe=lambda request: [Stage("x", v)])
-                        ]
-                    },
-                )
-            )
-        if name != "None":
-            rank = 9 if value is True else value
-            found.append(
-                _quiet(
-                    f"rank {name}",
-                    lambda w, v=rank: {
-                        "rlcatalog_models": [model(w, match=lambda request: Match(v, "x"))]
-                    },
-                )
-            )
-    for name, declare in DECLARATIONS.items():
-        found.append(
-            Broken(
-                f"declares {name}",
-                lambda w, d=declare: plugin_of(
-                    rlcatalog_models=types.FunctionType(
-                        (lambda: d(w)).__code__, {}, "hook", (), (lambda: d(w)).__closure__
-                    )
-                ),
-            )
-        )
-    for name in config_structs():
-        found.append(
-            Broken(
-                f"config {name}",
-                lambda w, n=name: plugin_of(
-                    rlcatalog_models=[model(w, config=f"{PARTS}:Config{n}")]
-                ),
-            )
-        )
-    for target in CODECS:
-        found.append(
-            _quiet(
-                f"codec {target}",
-                lambda w, t=target: {
-                    "rlcatalog_preprocessors": [codec(w, match=fits, targets={"numpy": t})]
-                },
-            )
-        )
-    # others' names, which mean the others' parts.
-    quiet = ("fcnet", "fcnet_hiddens", "train", "list", "categorical")
-    found += [Broken(f"takes {name}", plugin, name in quiet) for name, plugin in GREEDY.items()]
-    found += [
-        Broken(
-            f"requires {line}", lambda w: plugin_of(rlcatalog_models=[model(w)]), requires=(line,)
-        )
-        for line in (
-            "rlcatalog>=99",
-            "rlcatalog>=99; 'x' in extras",
-            "rlcatalog; nonsense",
-            "rlcatalog>=x; extra > 1",
-        )
-    ]
-    marked = {"rlcatalog_filters": [FilterSpec("x", {"numpy": "m:C"}, "[/red] \x1b[31m \ud800")]}
-    found += [
-        Broken(
-            "changes the request",
-            lambda w: plugin_of(rlcatalog_models=[model(w, match=_change_request)]),
-            quiet=True,
-        ),
-        Broken(
-            "changes what its codec is asked",
-            lambda w: plugin_of(rlcatalog_preprocessors=[codec(w, match=_change_request)]),
-            quiet=True,
-        ),
-        Broken("markup", lambda w: plugin_of(**marked), quiet=True, version="1.0[/][red]"),
-        Broken(
-            "fits as well",
-            lambda w: plugin_of(
-                rlcatalog_models=[
-                    model(w, match=lambda request: Match(Rank.GENERIC, "[/] as well"))
-                ]
-            ),
-            quiet=True,
-        ),
-    ]
-    return found
+def _odd_packages() -> Iterator[BrokenPlugin]:
+    """Yield plugins with odd requirements, versions and texts."""
+    for line in (
+        "rlcatalog>=99",
+        "rlcatalog>=99; 'x' in extras",
+        "rlcatalog; nonsense",
+        "rlcatalog>=x; extra > 1",
+    ):
+        make = partial(_plugin_that_declares, {})
+        yield BrokenPlugin(f"requires {line}", make, requires=(line,))
+    yield BrokenPlugin("no hook", function_that_returns(ModuleType("empty")))
+    marked = FilterSpec("x", {"numpy": "m:C"}, "[/red] \x1b[31m \ud800")
+    make_marked = _returns_plugin(rlcatalog_filters=[marked])
+    yield BrokenPlugin("markup", make_marked, loads=True, version="1.0[/][red]")
+    match = function_that_returns(Match(Rank.GENERIC, "[/] as well"))
+    make = partial(plugin_with_function, "match of a model", match)
+    yield BrokenPlugin("fits as well", make, loads=True)
