@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+import warm
 
 
 @pytest.mark.parametrize(
@@ -29,7 +26,7 @@ import pytest
     ],
     ids=["model", "plain-module", "class", "preprocessor", "framework", "export", "freeze", "ppo"],
 )
-def test_disabled_package_is_called_disabled(package, statement):
+def test_disabled_package_is_called_disabled(tmp_path, package, statement):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     program = f"""
 import rlcatalog
@@ -44,13 +41,7 @@ except rlcatalog.errors.CatalogError as error:
     print(error)
 """
 
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "RLCATALOG_DISABLE_PLUGINS": package},
-    )
+    run = warm.run(["-c", program], tmp_path, {"RLCATALOG_DISABLE_PLUGINS": package})
 
     assert run.returncode == 0, run.stderr
     assert f"disabled by RLCATALOG_DISABLE_PLUGINS='{package}'" in run.stdout
