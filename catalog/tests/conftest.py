@@ -17,7 +17,7 @@ from rlcatalog.plugins.discovery import scan
 __all__ = ["entry_point", "module", "plugin"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def install_plugin() -> Callable[..., Path]:
     """Write a plugin and its metadata into a folder, as pip does, and return the metadata's folder.
 

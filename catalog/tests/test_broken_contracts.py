@@ -13,6 +13,7 @@ from types import ModuleType
 import gymnasium as gym
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises, function_that_returns
 from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 
 from rlcatalog import (
@@ -98,19 +99,8 @@ KINDS = ("preprocessor", "filter", "env_wrapper")
 def draw_method(rng):
     """Draw a method that raises an error or returns a wrong value."""
     if rng.random() < 0.4:
-        error = rng.choice(ERRORS)
-
-        def raise_error(*arguments, **options):
-            raise error
-
-        return raise_error
-
-    value = rng.choice(WRONG_VALUES)
-
-    def return_value(*arguments, **options):
-        return value
-
-    return return_value
+        return function_that_raises(rng.choice(ERRORS))
+    return function_that_returns(rng.choice(WRONG_VALUES))
 
 
 def overwrite(self, observation, *arguments, **options):

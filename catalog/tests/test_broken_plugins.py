@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass, field
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises, function_that_returns
+from plugin_processes import run_beside_plugins
 
 from rlcatalog import (
     ActionDistSpec,
@@ -217,7 +217,7 @@ BROKEN = {
 WORKING = {"alpha": 3, "omega": 4}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def write_plugins(install_plugin):
     """Write working and broken plugins with these names into a folder."""
 
@@ -397,22 +397,22 @@ each_broken_match_function = pytest.mark.parametrize(
     ("match", "cause"),
     [
         pytest.param(
-            lambda request: 1 / 0,
-            "its match function raised ZeroDivisionError: division by zero",
+            function_that_raises(ZeroDivisionError("no")),
+            "its match function raised ZeroDivisionError: no",
             id="raises",
         ),
         pytest.param(
-            lambda request: sys.exit("bye"),
+            function_that_raises(SystemExit("bye")),
             "its match function raised SystemExit: bye",
             id="exits",
         ),
         pytest.param(
-            lambda request: True,
+            function_that_returns(True),
             "its match function returned True instead of a Match",
             id="returns-true",
         ),
         pytest.param(
-            lambda request: Match("best", "x"),
+            function_that_returns(Match("best", "x")),
             "its match function returned Match(rank='best', why='x')",
             id="returns-unknown-rank",
         ),
@@ -461,9 +461,13 @@ def explain(*, describe=None, size=lambda action, config: 2):
 @pytest.mark.parametrize(
     ("describe", "cause"),
     [
-        pytest.param(lambda request: 1 / 0, "ZeroDivisionError: division by zero", id="raises"),
-        pytest.param(lambda request: sys.exit(4), "SystemExit: 4", id="exits"),
-        pytest.param(lambda request: [("hidden", 3)], "('hidden', 3)", id="returns-no-stage"),
+        pytest.param(
+            function_that_raises(ZeroDivisionError("no")), "ZeroDivisionError: no", id="raises"
+        ),
+        pytest.param(function_that_raises(SystemExit(4)), "SystemExit: 4", id="exits"),
+        pytest.param(
+            function_that_returns([("hidden", 3)]), "('hidden', 3)", id="returns-no-stage"
+        ),
     ],
 )
 def test_broken_describe_function_error_names_model(describe, cause):
@@ -478,9 +482,9 @@ def test_broken_describe_function_error_names_model(describe, cause):
     ("size", "cause"),
     [
         pytest.param(
-            lambda action, config: 1 / 0, "ZeroDivisionError: division by zero", id="raises"
+            function_that_raises(ZeroDivisionError("no")), "ZeroDivisionError: no", id="raises"
         ),
-        pytest.param(lambda action, config: None, "None", id="returns-none"),
+        pytest.param(function_that_returns(None), "None", id="returns-none"),
     ],
 )
 def test_broken_size_function_error_names_distribution(size, cause):
@@ -501,25 +505,9 @@ TRIED_ON_COMMAND_LINE = [
 
 
 def run_command(*arguments, folders, **environ):
-    """Run `python -m rlcatalog_cli` with the plugins of some folders beside the installed ones."""
-    clean = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("RLCATALOG_", "PYTHON"))
-    }
-    clean |= {
-        "PYTHONPATH": os.pathsep.join(map(str, folders)),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **environ,
-    }
-    return subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "rlcatalog_cli", *arguments],
-        env=clean,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    """Run `rlcatalog` beside the plugins of some folders; stderr lists what it imports."""
+    flags = ["-X", "importtime"]
+    return run_beside_plugins(folders, *arguments, python_flags=flags, **environ)
 
 
 def read_imports(process):
@@ -528,13 +516,23 @@ def read_imports(process):
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
 
 
-@pytest.fixture
-def two_folders(tmp_path, write_plugins):
+@pytest.fixture(scope="module")
+def two_folders(tmp_path_factory, write_plugins):
     """Folders with the broken plugins of the command line; each has a working one too."""
+    first = tmp_path_factory.mktemp("first")
+    second = tmp_path_factory.mktemp("second")
     half = len(TRIED_ON_COMMAND_LINE) // 2
-    write_plugins(tmp_path / "first", ["alpha", *TRIED_ON_COMMAND_LINE[:half]])
-    write_plugins(tmp_path / "second", ["omega", *TRIED_ON_COMMAND_LINE[half:]])
-    return [tmp_path / "first", tmp_path / "second"]
+    write_plugins(first, ["alpha", *TRIED_ON_COMMAND_LINE[:half]])
+    write_plugins(second, ["omega", *TRIED_ON_COMMAND_LINE[half:]])
+    return [first, second]
+
+
+@pytest.fixture(scope="module")
+def list_command(two_folders):
+    """The process of `rlcatalog list --json` beside the broken plugins, after its end."""
+    command = run_command("list", "--json", folders=two_folders, PYTHONHASHSEED="0")
+    assert command.returncode == 0, command.stderr
+    return command
 
 
 def check_no_framework_is_imported(process):
@@ -545,12 +543,9 @@ def check_no_framework_is_imported(process):
     assert "broken-system-exit" in process.stderr
 
 
-def test_list_reports_broken_plugins(two_folders):
-    run = run_command("list", "--json", folders=two_folders)
-
-    assert run.returncode == 0, run.stderr
-    check_no_framework_is_imported(run)
-    listing = json.loads(run.stdout)
+def test_list_reports_broken_plugins(list_command):
+    check_no_framework_is_imported(list_command)
+    listing = json.loads(list_command.stdout)
     plugins = {plugin["distribution"]: plugin for plugin in listing["plugins"]}
     assert plugins["alpha"]["status"] == "loaded"
     assert plugins["omega"]["status"] == "loaded"
@@ -563,10 +558,8 @@ def test_list_reports_broken_plugins(two_folders):
             assert phrase in plugin["error"]
 
 
-def test_list_has_parts_of_working_plugins_only(two_folders):
-    run = run_command("list", "--json", folders=two_folders)
-
-    listing = json.loads(run.stdout)["parts"]
+def test_list_has_parts_of_working_plugins_only(list_command):
+    listing = json.loads(list_command.stdout)["parts"]
     # The broken packages have names such as "broken-syntax-error".
     assert not any(part["distribution"].startswith("broken-") for part in listing)
     parts = {part["name"]: part for part in listing}
@@ -581,14 +574,13 @@ def test_list_has_parts_of_working_plugins_only(two_folders):
     }
 
 
-def test_list_does_not_depend_on_orders_of_folders_and_hashes(two_folders):
+def test_list_does_not_depend_on_orders_of_folders_and_hashes(two_folders, list_command):
     first, second = two_folders
 
-    run = run_command("list", "--json", folders=[first, second], PYTHONHASHSEED="0")
-    other_run = run_command("list", "--json", folders=[second, first], PYTHONHASHSEED="1")
+    other = run_command("list", "--json", folders=[second, first], PYTHONHASHSEED="1")
 
-    assert run.returncode == 0, run.stderr
-    assert other_run.stdout == run.stdout
+    # That command had the first folder first, and hashes of seed 0.
+    assert other.stdout == list_command.stdout
 
 
 def test_explain_works_beside_broken_plugins(two_folders):

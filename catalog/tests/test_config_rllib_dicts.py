@@ -4,8 +4,6 @@ differ from RLlib's defaults count.
 
 from __future__ import annotations
 
-import warnings
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -113,13 +111,6 @@ def make_ppo_model_config(version):
 def catalog_of_all():
     """A catalog of all installed packages."""
     return Catalog(scan(), environ={})
-
-
-@pytest.fixture(autouse=True)
-def raise_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 @pytest.mark.parametrize("version", CHANGES)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from plugin_processes import run_beside_plugins
 
 from rlcatalog import (
     ActionCodecSpec,
@@ -155,21 +153,10 @@ def rlcatalog_commands():
 def run_command(tmp_path, install_plugin):
     """Run `rlcatalog` beside a plugin with the command polite-plugin-greet."""
     install_plugin(tmp_path, "polite-plugin", PLUGIN_WITH_A_COMMAND)
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("RLCATALOG_", "PYTHON"))
-    }
 
     def run(*arguments):
-        command = subprocess.run(
-            [sys.executable, "-m", "rlcatalog_cli", *arguments],
-            env=clean | {"PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        command = run_beside_plugins([tmp_path], *arguments)
+        assert command.returncode == 0, command.stderr
         return command.stdout
 
     return run

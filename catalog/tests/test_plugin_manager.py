@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from faulty_functions import function_that_raises
 
 from rlcatalog import Catalog, ModelSpec, hookimpl
 from rlcatalog.errors import PluginWarning
@@ -156,10 +157,9 @@ def test_hook_with_a_wrong_result_is_refused(hook, returned):
 
 
 def test_hook_that_raises_is_blamed_on_its_plugin(hook):
-    def raise_error():
-        raise ZeroDivisionError("no nets today")
+    failing_hook = function_that_raises(ZeroDivisionError("no nets today"))
 
-    error, registered = load_beside_acme(plugin_with(hook, raise_error))
+    error, registered = load_beside_acme(plugin_with(hook, failing_hook))
 
     assert error == "ZeroDivisionError: no nets today"
     assert registered == ["acme"]

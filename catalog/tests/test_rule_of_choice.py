@@ -9,6 +9,7 @@ import gymnasium as gym
 import msgspec
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from rlcatalog import (
@@ -47,8 +48,7 @@ def match_as_generic(request):
     return Match(Rank.GENERIC, "a vector")
 
 
-def match_and_fail(request):
-    raise ValueError("boom")
+match_and_fail = function_that_raises(ValueError("boom"))
 
 
 def need_four_inputs(action_space, config):
@@ -145,10 +145,7 @@ def test_composite_distribution_ignores_greedy_plugin(with_greedy_plugin):
 
 
 def test_match_function_is_not_called_after_a_choice():
-    def fail(request):
-        raise ValueError("boom")
-
-    acme = make_plugin("acme", models=[declare_model("acme_net", match=fail)])
+    acme = make_plugin("acme", models=[declare_model("acme_net", match=match_and_fail)])
 
     # fcnet, which is built in, comes first.
     assert choose_part(make_catalog(acme)) == "rlcatalog-fcnet/fcnet"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import gymnasium as gym
 import msgspec
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises
+from plugin_processes import run_beside_plugins
 
 import rlcatalog
 from rlcatalog import Catalog, Match, ModelSpec, PreprocessorSpec, Rank
@@ -35,9 +34,7 @@ def choose_trunk(catalog, config=None):
 
 
 def test_broken_part_does_not_matter_if_it_is_not_chosen(plugin):
-    def exit_the_program(request):
-        raise SystemExit("no licence")
-
+    exit_the_program = function_that_raises(SystemExit("no licence"))
     net = ModelSpec("acme_net", {"torch": "m:C"}, "", match=match_best, describe=exit_the_program)
     acme = PluginEntryPoint(plugin(rlcatalog_models=[net]), "acme")
 
@@ -280,29 +277,9 @@ def test_preprocessor_class_of_two_plugins_is_ambiguous(use_plugins):
 # --- processes ------------------------------------------------------------------------------------
 
 
-def run_command(folder, *arguments, python_flags=(), **environ):
-    """Run `rlcatalog` beside the plugins in a folder."""
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("RLCATALOG_", "PYTHON"))
-    }
-    clean["PYTHONPATH"] = str(folder)
-    clean["PYTHONDONTWRITEBYTECODE"] = "1"
-    clean["COLUMNS"] = "200"
-    return subprocess.run(
-        [sys.executable, *python_flags, "-m", "rlcatalog_cli", *arguments],
-        env=clean | environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def list_plugins(folder, *arguments, **options):
     """Return the plugins that `rlcatalog list --json` lists, by distribution, and its stderr."""
-    command = run_command(folder, "list", "--json", *arguments, **options)
+    command = run_beside_plugins([folder], "list", "--json", *arguments, **options)
     assert command.returncode == 0, command.stderr
     plugins = {plugin["distribution"]: plugin for plugin in json.loads(command.stdout)["plugins"]}
     return plugins, command.stderr
@@ -330,7 +307,7 @@ def test_list_keeps_output_of_plugins_out_of_the_json(tmp_path, install_plugin):
 def test_explain_keeps_output_of_plugins_out_of_the_json(tmp_path, install_plugin):
     install_plugin(tmp_path, "acme-printing", PRINTING_PLUGIN)
 
-    command = run_command(tmp_path, "explain", "CartPole-v1", "--json")
+    command = run_beside_plugins([tmp_path], "explain", "CartPole-v1", "--json")
 
     assert json.loads(command.stdout)["model"]["chosen"] == "fcnet"
 
@@ -386,7 +363,9 @@ each_way_to_end = pytest.mark.parametrize(
 def test_list_without_isolate_ends_with_a_deadly_plugin(tmp_path, install_plugin, source, cause):
     install_plugin(tmp_path, "deadly", source)
 
-    assert run_command(tmp_path, "list", RLCATALOG_LOAD_PLUGINS="deadly").stdout == ""
+    command = run_beside_plugins([tmp_path], "list", RLCATALOG_LOAD_PLUGINS="deadly")
+
+    assert command.stdout == ""
 
 
 @each_way_to_end

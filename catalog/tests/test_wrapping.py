@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises
 
 import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, Rank
@@ -49,8 +50,7 @@ def return_unchanged(env, config):
     return env
 
 
-def raise_error(env, config):
-    raise RuntimeError("no such screen")
+raise_error = function_that_raises(RuntimeError("no such screen"))
 
 
 def return_none(env, config):
