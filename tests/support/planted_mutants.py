@@ -209,18 +209,6 @@ def own_weights() -> Broken:
     return over(__init__=init, forward=forward)
 
 
-def reading_anothers_key(base: Any, self: Any, *args: Any) -> Any:
-    found, state = base.forward(self, *args)
-    return found * float(self.model_config["fcnet_hiddens"][0]), state
-
-
-def drawn_late(base: Any, self: Any, *args: Any) -> Any:
-    """Draw a scale that nothing saves, at the first pass."""
-    found, state = base.forward(self, *args)
-    self.scale = getattr(self, "scale", None) or float(np.random.default_rng().uniform(1, 2))
-    return found * self.scale, state
-
-
 def as_array(x: Any) -> Any:
     return ops_of(x).array(without_gradient(x))
 
@@ -290,54 +278,16 @@ def detached(method: str, name: str) -> Broken:
     return over(**{method: ask})
 
 
-def remembered(base: Any, self: Any, *args: Any) -> Any:
-    """Go on from the state of the last pass, whatever is handed in."""
-    (state,) = args
-    last = getattr(self, "last_state", None)
-    return state if last is None or last.shape != state.shape else last
-
-
-def never_calls(base: Any, self: Any, input_dict: Any, *args: Any) -> Any:
-    flat = ops_of(input_dict["obs_flat"]).as_type(input_dict["obs_flat"], "float32")
-    return flat[:, :1] * constant(flat, np.ones((1, self.body.num_outputs)))
-
-
-def without_trunk(base: Any, self: Any, input_dict: Any, state: Any, seq_lens: Any) -> Any:
-    self.features = never_calls(base, self, input_dict)
-    return self.layer(self.features), state
-
-
 # --- the table ------------------------------------------------------------------------------------
 
 MODELS: dict[str, tuple[Any, ...]] = {
-    "a row depends on the others": ("rows_are_independent", outputs(centred)),
-    "outputs grow with the batch": (
-        "rows_are_independent",
-        outputs(lambda x: x * float(x.shape[0])),
-    ),
     "noise in the outputs": ("rows_are_independent", outputs(noisy)),
     "counts its passes": ("rows_are_independent", over(forward=counting)),
     "values of nothing": ("every_weight_is_trained", values(lambda x: x * 0)),
     "half of the outputs are zero": ("every_output_is_learned", outputs(all_but(slice(1, None)))),
-    "outputs without gradient": ("every_weight_is_trained", outputs(without_gradient), BOTH),
-    "a weight that is never used": (
-        "every_weight_is_trained",
-        lambda base: base.with_idle_weight(),
-    ),
-    "a weight that nothing holds": (
-        "every_weight_is_trained",
-        lambda base: base.with_hidden_weight(),
-        BOTH,
-    ),
     "outputs that are no numbers": ("output_width", outputs(lambda x: x * float("nan"))),
     "outputs in NumPy": ("outputs_are_tensors", outputs(as_array), ("torch",)),
-    "one value for all rows": ("one_value_per_row", values(lambda x: x[:1])),
     "values that are no numbers": ("one_value_per_row", values(lambda x: x * float("nan"))),
-    "a batch of none has no first row": (
-        "batches_of_one_and_none",
-        outputs(lambda x: x + 0 * x[0]),
-        ("torch", "toy"),
-    ),
     "writes into its input": ("leaves_its_inputs_alone", over(forward=in_place), ("torch", "toy")),
     "ignores a part of a Dict": (
         "every_part_of_an_observation_matters",
@@ -345,63 +295,15 @@ MODELS: dict[str, tuple[Any, ...]] = {
     ),
     "ignores one number": ("every_part_of_an_observation_matters", inputs(all_but(slice(1, 2)))),
     "weights of its own generator": ("weights_follow_the_seed", own_weights()),
-    "a scale that is not saved": ("saved_and_restored", over(forward=drawn_late)),
-    "reads another's key": ("undeclared_keys_have_none", over(forward=reading_anothers_key)),
-    "declares a key that it ignores": (
-        "declared_keys_have_an_effect",
-        as_it_is,
-        ALL,
-        {"reads": ("fcnet_hiddens",)},
-    ),
-    "announces another width": (
-        "works_inside_memories",
-        over(
-            __init__=lambda base, self, *args: (
-                base.__init__(self, *args),
-                setattr(self, "num_outputs", 9),
-            )[0]
-        ),
-        BOTH,
-    ),
-    "has no summary": ("has_a_summary", as_it_is, ALL, {"summary": " "}),
-    "a name of another's": ("names_are_its_own", as_it_is, ALL, {"name": "glu"}),
 }
 
 MEMORIES: dict[str, tuple[Any, ...]] = {
     "a state that decays twice": ("state_carries_everything", states(lambda s: [s[0] * 0.5]), BOTH),
-    "a state that nothing changes": (
-        "state_carries_everything",
-        states(lambda s: [s[0] * 0]),
-        BOTH,
-    ),
-    "goes on from the last pass": ("state_carries_everything", over(begun=remembered), BOTH),
     "ignores its state": (
         "state_carries_everything",
         over(begun=lambda base, self, state: state * 0),
         BOTH,
     ),
-    "runs backwards": (
-        "steps_equal_a_sequence",
-        over(order=lambda base, self, n: reversed(range(n))),
-        BOTH,
-    ),
-    "the state at the end of the padding": (
-        "state_at_seq_lens",
-        over(kept=lambda base, self, s, n: s[:, -1]),
-        BOTH,
-    ),
-    "meets the padding": (
-        "padding_never_reaches_it",
-        over(
-            prepared=lambda base, self, x: (
-                x - ops_of(x).mean(x, axis=1, keepdims=True) if x.shape[1] > 1 else x
-            )
-        ),
-        BOTH,
-    ),
-    "says that it is no memory": ("has_a_state", instead(is_memory=False), BOTH),
-    "begins without a state": ("has_a_state", instead(get_initial_state=lambda self: []), BOTH),
-    "never calls its trunk": ("shows_the_trunk_its_input", over(features_of=never_calls), BOTH),
     "a sequence mixes with the next": (
         "rows_are_independent",
         over(prepared=lambda base, self, x: centred(x)),
@@ -424,7 +326,6 @@ HEADS: dict[str, tuple[Any, ...]] = {
     "a row depends on the others": ("rows_are_independent", outputs(centred), BOTH),
     "values of nothing": ("every_weight_is_trained", values(lambda x: x * 0), BOTH),
     "outputs without gradient": ("every_weight_is_trained", outputs(without_gradient), BOTH),
-    "never calls its trunk": ("shows_the_trunk_its_input", over(forward=without_trunk), BOTH),
     "weights of its own generator": ("weights_follow_the_seed", own_weights(), BOTH),
     "ignores the last choice": ("every_output_is_learned", outputs(all_but(slice(2, None))), BOTH),
 }

@@ -21,19 +21,11 @@ MANY = spaces.Tuple([spaces.Discrete(2), BOX, spaces.MultiDiscrete([2, 3])])
 class Breakable:
     """The steps of a sound memory that mutants replace."""
 
-    body: Any
-
-    def features_of(self, input_dict: Any, seq_lens: Any) -> Any:
-        return self.body(input_dict, [], seq_lens)[0]
-
     def prepared(self, features: Any) -> Any:
         return features
 
     def begun(self, state: Any) -> Any:
         return state
-
-    def order(self, steps: int) -> Any:
-        return range(steps)
 
 
 class TwoKinds(ActionDistribution):

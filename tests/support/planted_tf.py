@@ -30,15 +30,6 @@ class Net(TFModelV2):
         return self.value(self.features)[:, 0]
 
     @classmethod
-    def with_idle_weight(cls):
-        class Idle(cls):
-            def __init__(self, *args):
-                super().__init__(*args)
-                self.idle = tf.Variable(tf.ones(3))
-
-        return Idle
-
-    @classmethod
     def with_hidden_weight(cls):
         class Hiding(cls):
             def __init__(self, *args):
@@ -65,21 +56,19 @@ class Memory(Breakable, TFModelV2):
         self.value = None if num_outputs is None else Dense(1)
         self.num_outputs = num_outputs or 3
 
-    def kept(self, states, seq_lens):
-        return tf.gather(states, tf.cast(seq_lens, tf.int32) - 1, batch_dims=1)
-
     def forward(self, input_dict, state, seq_lens):
-        features, h = self.features_of(input_dict, seq_lens), self.begun(state[0])
+        features, _ = self.body(input_dict, [], seq_lens)
+        h = self.begun(state[0])
         steps = 1 if input_dict.get("single_steps") else int(steps_of(features, seq_lens))
         features = self.prepared(tf.reshape(features, [-1, steps, features.shape[1]]))
         states = [None] * steps
-        for t in self.order(steps):
+        for t in range(steps):
             h = states[t] = self.cell(tf.concat([features[:, t], h], axis=1))
         states = tf.stack(states, axis=1)
-        self.last_state, self.features = tf.stop_gradient(h), tf.reshape(states, [-1, 3])
-        return (self.features if self.logits is None else self.logits(self.features)), [
-            self.kept(states, seq_lens)
-        ]
+        self.features = tf.reshape(states, [-1, 3])
+        outputs = self.features if self.logits is None else self.logits(self.features)
+        last_steps = tf.cast(seq_lens, tf.int32) - 1
+        return outputs, [tf.gather(states, last_steps, batch_dims=1)]
 
     def value_function(self):
         return self.value(self.features)[:, 0]

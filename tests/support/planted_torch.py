@@ -29,15 +29,6 @@ class Net(TorchModelV2):
         return self.value(self.features)[:, 0]
 
     @classmethod
-    def with_idle_weight(cls):
-        class Idle(cls):
-            def __init__(self, *args):
-                super().__init__(*args)
-                self.idle = nn.Parameter(torch.ones(3))
-
-        return Idle
-
-    @classmethod
     def with_hidden_weight(cls):
         class Hiding(cls):
             def __init__(self, *args):
@@ -63,21 +54,19 @@ class Memory(Breakable, TorchModelV2):
         self.value = None if num_outputs is None else nn.Linear(3, 1)
         self.num_outputs = num_outputs or 3
 
-    def kept(self, states, seq_lens):
-        return states[torch.arange(len(states)), seq_lens.long() - 1]
-
     def forward(self, input_dict, state, seq_lens):
-        features, h = self.features_of(input_dict, seq_lens), self.begun(state[0])
+        features, _ = self.body(input_dict, [], seq_lens)
+        h = self.begun(state[0])
         steps = steps_of(len(features), len(h))
         features = self.prepared(features.reshape(len(h), steps, features.shape[1]))
         states = [None] * steps
-        for t in self.order(steps):
+        for t in range(steps):
             h = states[t] = torch.tanh(self.cell(torch.cat([features[:, t], h], 1)))
         states = torch.stack(states, 1)
-        self.last_state, self.features = h.detach(), states.reshape(-1, 3)
-        return (self.features if self.logits is None else self.logits(self.features)), [
-            self.kept(states, seq_lens)
-        ]
+        self.features = states.reshape(-1, 3)
+        outputs = self.features if self.logits is None else self.logits(self.features)
+        last_steps = seq_lens.long() - 1
+        return outputs, [states[torch.arange(len(states)), last_steps]]
 
     def value_function(self):
         return self.value(self.features)[:, 0]

@@ -12,15 +12,6 @@ from planted_parts import TwoKinds
 class Net(toy_framework.Net):
     """A linear net."""
 
-    @classmethod
-    def with_idle_weight(cls):
-        class Idle(cls):
-            def __init__(self, *args):
-                super().__init__(*args)
-                self.weights["idle"] = np.ones(3)
-
-        return Idle
-
 
 class Dist(TwoKinds):
     """Choices for a Discrete, normal numbers for a Box."""
