@@ -5,6 +5,68 @@ from __future__ import annotations
 import importlib
 
 import numpy as np
+import pytest
+
+#: Numbers near the ends of float32, and a few usual ones.
+EXTREMES = (0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20.0)
+#: All pairs of them, for the two inputs of one value, `[81, 2]`.
+EXTREME_PAIRS = np.array([(first, second) for first in EXTREMES for second in EXTREMES], np.float32)
+each_extreme_bounds = pytest.mark.parametrize(
+    ("low", "high"), [(-1.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)]
+)
+each_way_to_sample = pytest.mark.parametrize(
+    "method", ["sample", "rsample", "deterministic_sample"]
+)
+each_place_of_an_action = pytest.mark.parametrize(
+    "place", ["low", "high", "middle", "far below", "far above"]
+)
+
+
+def assert_samples_are_within(framework, dist, method, low, high):
+    """Assert that samples of a distribution are within its bounds, and have a density there."""
+    sample = framework.numpy(getattr(dist, method)())
+
+    assert (sample >= np.float32(low)).all()
+    assert (sample <= np.float32(high)).all()
+    assert framework.all_finite(dist.logp(framework.tensor(sample)))
+
+
+def assert_logp_is_finite(framework, dist, place, low, high):
+    """Assert that each row's log density is finite at a place, beyond the bounds too."""
+    places = {
+        "low": low,
+        "high": high,
+        "middle": low / 2 + high / 2,
+        "far below": -3e38,  # float32 ends at -3.4e38
+        "far above": 3e38,
+    }
+    actions = np.full((len(EXTREME_PAIRS), 1), places[place], np.float32)
+
+    assert framework.all_finite(dist.logp(actions))
+
+
+def logp_at_one(dist):
+    return dist.logp(np.ones((len(EXTREME_PAIRS), 1), np.float32))
+
+
+def logp_of_rsample(dist):
+    return dist.logp(dist.rsample())
+
+
+def assert_samples_are_new_in_tf_function(cls, **options):
+    """Assert that a traced function draws new samples, within a call and at each call."""
+    import tensorflow as tf
+
+    @tf.function
+    def sample_twice(inputs):
+        dist = cls(inputs, **options)
+        return dist.sample(), dist.sample()
+
+    first, second = sample_twice(tf.zeros([6, 4]))
+    third, _ = sample_twice(tf.zeros([6, 4]))
+
+    assert (first.numpy() != second.numpy()).all()
+    assert (first.numpy() != third.numpy()).all()
 
 
 class DistFramework:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from dist_frameworks import (
+    EXTREME_PAIRS,
+    assert_logp_is_finite,
+    assert_samples_are_new_in_tf_function,
+    assert_samples_are_within,
+    each_extreme_bounds,
+    each_place_of_an_action,
+    each_way_to_sample,
+    logp_at_one,
+    logp_of_rsample,
+)
 from gymnasium import spaces
 from scipy import stats
 
@@ -167,16 +176,7 @@ def test_samples_are_independent(framework):
 
 
 def test_samples_are_new_inside_tf_function():
-    @tf.function
-    def sample_twice(inputs):
-        dist = TFBeta(inputs)
-        return dist.sample(), dist.sample()
-
-    first, second = sample_twice(tf.zeros([6, 4]))
-    third, _ = sample_twice(tf.zeros([6, 4]))
-
-    assert (first.numpy() != second.numpy()).all()
-    assert (first.numpy() != third.numpy()).all()
+    assert_samples_are_new_in_tf_function(TFBeta)
 
 
 def test_sampled_action_logp_in_tf_function_is_of_last_sample():
@@ -219,48 +219,28 @@ def test_stored_sample_has_exact_logp_close_to_bounds(framework, first, second):
 
 # --- extreme inputs -------------------------------------------------------------------------------
 
-EXTREMES = [0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20]
-#: All pairs of extreme inputs, for one value, `[81, 2]`.
-EXTREME_INPUTS = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
-each_extreme_bounds = pytest.mark.parametrize(
-    ("low", "high"), [(0.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)]
-)
-
 
 @each_extreme_bounds
-@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+@each_way_to_sample
 def test_samples_of_extreme_inputs_are_within_bounds(framework, method, low, high):
-    dist = framework.load("Beta")(EXTREME_INPUTS, low=low, high=high)
+    dist = framework.load("Beta")(EXTREME_PAIRS, low=low, high=high)
 
-    sample = framework.numpy(getattr(dist, method)())
-
-    assert (sample >= np.float32(low)).all()
-    assert (sample <= np.float32(high)).all()
-    assert framework.all_finite(dist.logp(framework.tensor(sample)))
+    assert_samples_are_within(framework, dist, method, low, high)
 
 
 @each_extreme_bounds
-@pytest.mark.parametrize("place", ["low", "high", "middle", "far below", "far above"])
+@each_place_of_an_action
 def test_logp_of_extreme_inputs_is_finite(framework, place, low, high):
-    places = {
-        "low": low,
-        "high": high,
-        "middle": low / 2 + high / 2,
-        "far below": -3e38,  # float32 ends at -3.4e38
-        "far above": 3e38,
-    }
-    actions = np.full((len(EXTREME_INPUTS), 1), places[place], np.float32)
+    dist = framework.load("Beta")(EXTREME_PAIRS, low=low, high=high)
 
-    dist = framework.load("Beta")(EXTREME_INPUTS, low=low, high=high)
-
-    assert framework.all_finite(dist.logp(actions))
+    assert_logp_is_finite(framework, dist, place, low, high)
 
 
 @each_extreme_bounds
 def test_entropy_and_kl_of_extreme_inputs_are_finite(framework, low, high):
     cls = framework.load("Beta")
-    dist = cls(EXTREME_INPUTS, low=low, high=high)
-    reversed_dist = cls(EXTREME_INPUTS[::-1].copy(), low=low, high=high)
+    dist = cls(EXTREME_PAIRS, low=low, high=high)
+    reversed_dist = cls(EXTREME_PAIRS[::-1].copy(), low=low, high=high)
 
     assert framework.all_finite(dist.entropy())
     assert framework.all_finite(dist.entropy_estimate())
@@ -269,29 +249,19 @@ def test_entropy_and_kl_of_extreme_inputs_are_finite(framework, low, high):
     assert (framework.numpy(dist.kl(reversed_dist)) > -1e-3).all()
 
 
-def logp_at_upper_bound(dist):
-    return dist.logp(np.ones((len(EXTREME_INPUTS), 1), np.float32))
-
-
-def logp_of_rsample(dist):
-    return dist.logp(dist.rsample())
-
-
 def entropy(dist):
     return dist.entropy()
 
 
 def kl_from_reversed(dist):
-    return dist.kl(type(dist)(EXTREME_INPUTS[::-1].copy()))
+    return dist.kl(type(dist)(EXTREME_PAIRS[::-1].copy()))
 
 
-@pytest.mark.parametrize(
-    "quantity", [logp_at_upper_bound, logp_of_rsample, entropy, kl_from_reversed]
-)
+@pytest.mark.parametrize("quantity", [logp_at_one, logp_of_rsample, entropy, kl_from_reversed])
 def test_gradients_of_extreme_inputs_are_finite(framework, quantity):
     cls = framework.load("Beta")
 
-    gradient = framework.gradient(lambda x: quantity(cls(x)), at=EXTREME_INPUTS)
+    gradient = framework.gradient(lambda x: quantity(cls(x)), at=EXTREME_PAIRS)
 
     assert np.isfinite(gradient).all()
 

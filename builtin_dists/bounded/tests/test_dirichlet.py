@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from dist_frameworks import assert_samples_are_new_in_tf_function
 from gymnasium import spaces
 from scipy import stats
 
@@ -209,16 +210,7 @@ def test_shares_of_samples_have_the_covariance_of_a_dirichlet(framework, concent
 
 
 def test_samples_are_new_inside_tf_function():
-    @tf.function
-    def sample_twice(inputs):
-        dist = TFDirichlet(inputs)
-        return dist.sample(), dist.sample()
-
-    first, second = sample_twice(tf.zeros([6, 4]))
-    third, _ = sample_twice(tf.zeros([6, 4]))
-
-    assert (first.numpy() != second.numpy()).all()
-    assert (first.numpy() != third.numpy()).all()
+    assert_samples_are_new_in_tf_function(TFDirichlet)
 
 
 def test_sampled_action_logp_in_tf_function_is_of_last_sample():

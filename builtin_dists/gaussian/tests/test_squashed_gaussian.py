@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from dist_frameworks import (
+    EXTREME_PAIRS,
+    assert_logp_is_finite,
+    assert_samples_are_new_in_tf_function,
+    assert_samples_are_within,
+    each_extreme_bounds,
+    each_place_of_an_action,
+    each_way_to_sample,
+    logp_at_one,
+    logp_of_rsample,
+)
 from scipy import integrate, stats
 from torch.distributions import AffineTransform, Normal, TanhTransform, TransformedDistribution
 
@@ -212,16 +221,7 @@ def test_samples_are_independent(framework):
 
 
 def test_samples_are_new_inside_tf_function():
-    @tf.function
-    def sample_twice(inputs):
-        dist = TFSquashed(inputs, low=-1.0, high=1.0)
-        return dist.sample(), dist.sample()
-
-    first, second = sample_twice(tf.zeros([6, 4]))
-    third, _ = sample_twice(tf.zeros([6, 4]))
-
-    assert (first.numpy() != second.numpy()).all()
-    assert (first.numpy() != third.numpy()).all()
+    assert_samples_are_new_in_tf_function(TFSquashed, low=-1.0, high=1.0)
 
 
 def test_sampled_action_logp_in_tf_function_is_of_last_sample():
@@ -278,60 +278,32 @@ def test_logp_near_bounds_is_exact(framework, low, high):
 
 # --- extreme inputs -------------------------------------------------------------------------------
 
-EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20.0]
-#: All pairs of an extreme mean and an extreme log standard deviation, `[81, 2]`.
-EXTREME_INPUTS = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
-each_extreme_bounds = pytest.mark.parametrize(
-    ("low", "high"), [(-1.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)]
-)
-
 
 @each_extreme_bounds
-@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+@each_way_to_sample
 def test_samples_of_extreme_inputs_are_within_bounds(framework, method, low, high):
-    dist = framework.load("SquashedGaussian")(EXTREME_INPUTS, low=low, high=high)
+    dist = framework.load("SquashedGaussian")(EXTREME_PAIRS, low=low, high=high)
 
-    sample = framework.numpy(getattr(dist, method)())
-
-    assert (sample >= np.float32(low)).all()
-    assert (sample <= np.float32(high)).all()
-    assert framework.all_finite(dist.logp(framework.tensor(sample)))
+    assert_samples_are_within(framework, dist, method, low, high)
 
 
 @each_extreme_bounds
-@pytest.mark.parametrize("place", ["low", "high", "middle", "far below", "far above"])
+@each_place_of_an_action
 def test_logp_of_extreme_inputs_is_finite(framework, place, low, high):
-    places = {
-        "low": low,
-        "high": high,
-        "middle": low / 2 + high / 2,
-        "far below": -3e38,  # float32 ends at -3.4e38
-        "far above": 3e38,
-    }
-    actions = np.full((len(EXTREME_INPUTS), 1), places[place], np.float32)
+    dist = framework.load("SquashedGaussian")(EXTREME_PAIRS, low=low, high=high)
 
-    dist = framework.load("SquashedGaussian")(EXTREME_INPUTS, low=low, high=high)
-
-    assert framework.all_finite(dist.logp(actions))
+    assert_logp_is_finite(framework, dist, place, low, high)
 
 
 @each_extreme_bounds
 def test_entropy_estimate_and_kl_of_extreme_inputs_are_finite(framework, low, high):
     cls = framework.load("SquashedGaussian")
-    dist = cls(EXTREME_INPUTS, low=low, high=high)
-    reversed_dist = cls(EXTREME_INPUTS[::-1].copy(), low=low, high=high)
+    dist = cls(EXTREME_PAIRS, low=low, high=high)
+    reversed_dist = cls(EXTREME_PAIRS[::-1].copy(), low=low, high=high)
 
     assert framework.all_finite(dist.entropy_estimate())
     assert framework.all_finite(dist.kl(dist))
     assert framework.all_finite(dist.kl(reversed_dist))
-
-
-def logp_at_upper_bound(dist):
-    return dist.logp(np.ones((len(EXTREME_INPUTS), 1), np.float32))
-
-
-def logp_of_rsample(dist):
-    return dist.logp(dist.rsample())
 
 
 def entropy_estimate(dist):
@@ -342,13 +314,11 @@ def rsample(dist):
     return dist.rsample()
 
 
-@pytest.mark.parametrize(
-    "quantity", [logp_at_upper_bound, logp_of_rsample, entropy_estimate, rsample]
-)
+@pytest.mark.parametrize("quantity", [logp_at_one, logp_of_rsample, entropy_estimate, rsample])
 def test_gradients_of_extreme_inputs_are_finite(framework, quantity):
     cls = framework.load("SquashedGaussian")
 
-    gradient = framework.gradient(lambda x: quantity(cls(x, low=-1.0, high=1.0)), EXTREME_INPUTS)
+    gradient = framework.gradient(lambda x: quantity(cls(x, low=-1.0, high=1.0)), EXTREME_PAIRS)
 
     assert np.isfinite(gradient).all()
 
