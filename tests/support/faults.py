@@ -33,6 +33,7 @@ from rlcatalog_testing import (
     PluginEntryPoint,
     cases,
     isolated_catalog,
+    outcomes,
     passes,
     plugin_of,
 )
@@ -212,6 +213,31 @@ def find_cases(catalog: Catalog, checks: Iterable[str]) -> list[Case]:
         for case in cases("acme", catalog=catalog)
         if case.check.name in checks and case.subject.framework != "tf"
     ]
+
+
+def assert_check_finds(fault: Fault, catalog: Catalog) -> None:
+    """Assert that a check finds a fault, and that its error names the package and the hint.
+
+    Args:
+        fault: The fault.
+        catalog: The catalog with the faulty part.
+    """
+    [case] = find_cases(catalog, [fault.check])
+
+    with pytest.raises(ConformanceError, match=fault.cause) as caught:
+        case()
+
+    assert "acme 1.0" in str(caught.value)
+    assert case.check.hint in str(caught.value) or is_error_of_the_part(caught.value)
+
+
+def assert_all_pass(checked_cases: list[Case]) -> None:
+    """Assert that no case fails, and that at most three have nothing to say about the part."""
+    results = list(outcomes(checked_cases))
+
+    assert [outcome.why for outcome in results if outcome.status == "failed"] == []
+    passed = [outcome for outcome in results if outcome.status == "passed"]
+    assert len(passed) >= len(results) - 3
 
 
 def with_mutants(checks: Iterable[str]) -> set[str]:

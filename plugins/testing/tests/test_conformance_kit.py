@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -14,18 +15,21 @@ import gymnasium
 import numpy as np
 import pytest
 import typer
+from faulty_functions import function_that_raises, function_that_returns
 
 from rlcatalog import Catalog, Match
 from rlcatalog.errors import PartError, UnknownNameError
 from rlcatalog.plugins import CheckSpec, EnvWrapperSpec, FrameworkSpec
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_testing import (
+    Check,
     ConformanceError,
     PluginEntryPoint,
     Subject,
     cases,
     check,
     check_plugin,
+    checks,
     isolated_catalog,
     outcomes,
     parametrize_with_checks,
@@ -256,7 +260,17 @@ def test_framework_has_the_name_of_its_library_or_a_prefix(name, status):
     assert outcome.status == status, outcome.why
 
 
-# --- checks of plugins ----------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", checks.MODULES)
+def test_checks_have_a_hint_and_a_docstring(name):
+    module = importlib.import_module(f"rlcatalog_testing.checks.{name}")
+
+    for value in vars(module).values():
+        if isinstance(value, Check):
+            assert value.hint, value.name
+            assert value.__doc__, value.name
 
 
 def test_plugin_brings_its_own_checks(monkeypatch):
@@ -281,20 +295,12 @@ def make_subject(catalog):
     return Subject(part, catalog)
 
 
-def return_text():
-    return ["CartPole-v1"]
-
-
-def raise_error():
-    return 1 / 0
-
-
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
         (list, r"must return at least one rlcatalog_testing.Example, found \[\]"),
-        (return_text, "found .'CartPole-v1'."),
-        (raise_error, "raised ZeroDivisionError: division by zero"),
+        (function_that_returns(["CartPole-v1"]), "found .'CartPole-v1'."),
+        (function_that_raises(ZeroDivisionError("no")), "raised ZeroDivisionError: no"),
     ],
     ids=["no-example", "text", "error"],
 )

@@ -82,7 +82,7 @@ def test_plain_module_passes_every_check_in_both_frameworks(name, examples):
     [
         ("Centred", "rows_are_independent", "rows with only one other"),
         ("IdleLayer", "every_weight_is_trained", "does not change module.idle.weight"),
-        ("KeepsAState", "output_width", "must return only floating-point features .*has no state"),
+        ("KeepsAState", "output_width", "only floating-point .*has no state"),
     ],
 )
 def test_faulty_plain_module_is_found(name, check, cause):
