@@ -11,7 +11,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from short_env import CountsToFive
 
 import rlcatalog
 
@@ -23,25 +23,6 @@ import ppo_single_file_tf
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 
 SCRIPTS = {"torch": ppo_single_file, "tf": ppo_single_file_tf}
-
-
-class CountsToFive(gym.Env):
-    """Counts its steps in one array, with the reward 1, and is truncated at 5."""
-
-    observation_space = Box(-10, 10, (1,), np.float32)
-    action_space = Discrete(2)
-
-    def __init__(self):
-        self.obs = np.zeros(1, np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.obs[:] = 0
-        return self.obs, {}
-
-    def step(self, action):
-        self.obs += 1
-        return self.obs, 1.0, False, bool(self.obs[0] == 5), {}
 
 
 def make_minibatch(policy, rows=64):

@@ -1,4 +1,4 @@
-"""An environment of three steps that counts its instances, and a small config of PPO for it."""
+"""Environments of three and of five steps, and a small config of PPO for them."""
 
 from __future__ import annotations
 
@@ -40,6 +40,28 @@ class Short(gym.Env):
 
     def close(self):
         Short.closed += 1
+
+
+class CountsToFive(gym.Env):
+    """Pays 1 per step, observes the step's number, and is truncated after five.
+
+    It reuses one array for all observations.
+    """
+
+    observation_space = spaces.Box(-10, 10, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        self.obs = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.obs[:] = 0
+        return self.obs, {}
+
+    def step(self, action):
+        self.obs += 1
+        return self.obs, 1.0, False, bool(self.obs[0] == 5), {}
 
 
 def weights_of(algo):

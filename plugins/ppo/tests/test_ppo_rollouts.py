@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from types import SimpleNamespace
-from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from short_env import CountsToFive
 
 import rlcatalog
 from rlcatalog.spaces import Repeated
@@ -319,29 +319,6 @@ def test_bootstraps_are_those_of_episodes_played_alone(memory, framework, mode):
 # --- rewards and observations of short episodes ---------------------------------------------------
 
 
-class FiveSteps(gym.Env):
-    """Pays 1 per step, observes the step's number, and is truncated after five.
-
-    It reuses one array for all observations.
-    """
-
-    observation_space = Box(-10, 10, (1,), np.float32)
-    action_space = Discrete(2)
-    metadata: ClassVar = {"render_modes": []}
-
-    def __init__(self):
-        self.obs = np.zeros(1, np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.obs[:] = 0
-        return self.obs, {}
-
-    def step(self, action):
-        self.obs += 1
-        return self.obs, 1.0, False, bool(self.obs[0] == 5), {}
-
-
 #: Two environments, twelve steps each.
 SHORT = {"num_envs": 2, "rollout_length": 12, "minibatch_size": 8, "num_epochs": 1, "seed": 0}
 
@@ -364,7 +341,7 @@ class ValueOfHundredMore(TorchModelV2):
 def test_environments_may_reuse_their_observation_array():
     """The value of the last observation, 5, is used, not that of the next episode's first, 0."""
     model = {"custom_model": ValueOfHundredMore}
-    algo = PPO(FiveSteps, {**SHORT, "gamma": 0.5, "model": model})
+    algo = PPO(CountsToFive, {**SHORT, "gamma": 0.5, "model": model})
 
     rollout = algo._collector.collect(12)
 
@@ -375,10 +352,10 @@ def test_environments_may_reuse_their_observation_array():
 
 
 def test_autoreset_mode_is_not_written_into_the_class():
-    PPO(FiveSteps, {**SHORT, "model": {"fcnet_hiddens": [4]}})
+    PPO(CountsToFive, {**SHORT, "model": {"fcnet_hiddens": [4]}})
 
     # All vector environments over the class share its metadata.
-    assert "autoreset_mode" not in FiveSteps.metadata
+    assert "autoreset_mode" not in CountsToFive.metadata
 
 
 # --- episodes that run out of actions -------------------------------------------------------------
