@@ -16,17 +16,14 @@ from package_environments import FOLDERS, Environment, installed_by
 pytestmark = pytest.mark.packaging
 
 CHILD = Path(__file__).resolve().parents[1] / "support" / "export_child.py"
-#: Exported policies: a filter with a Dict, masks, text and OneOf, a graph and a sequence, parts of
-#: actions that depend on one another, a Dict of actions with an LSTM, and attention with past
-#: rewards. TensorFlow's exporter is the quicker one; the files do not depend on it.
+#: Exported policies: a filter with a Dict, text and OneOf, a graph and a sequence, and a Dict of
+#: actions with an LSTM. `tests/export` has the others, without frameworks. TensorFlow's exporter is
+#: the quicker one; the files do not depend on it.
 EXPORTED = [
     "categorical, filter, tf",
-    "parametric, tf",
     "dirichlet, text, tf",
     "slates, nature, sequences, tf",
-    "autoregressive, tf",
     "parts, lstm, tf",
-    "choices, attention, tf",
 ]
 #: Most bytes that `[actor]` may install.
 ACTOR_BYTES = 150_000_000

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path, PurePosixPath
 
 import pytest
+import warm
 from house_code import Source, read_sources
 from private_uses import private_uses, private_uses_of_bases
 
@@ -60,12 +59,11 @@ def test_private_names_are_used_in_private_api_alone():
     assert others == [], "Move these uses to the package's private_api.py, or use a public name."
 
 
-def test_bases_from_libraries_lend_no_private_names():
+def test_bases_from_libraries_lend_no_private_names(tmp_path):
     # In a process of its own, because other tests change classes.
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools/private_uses.py"], capture_output=True, text=True, check=True
-    )
-    uses = [line for line in done.stdout.splitlines() if " of " in line]
+    process = warm.run([str(ROOT / "tools/private_uses.py")], tmp_path)
+    assert process.returncode == 0, process.stderr
+    uses = [line for line in process.stdout.splitlines() if " of " in line]
     others = [use for use in uses if not is_extension_point(use)]
     assert len(uses) > len(EXTENSION_POINTS)  # the tool has found the classes
     assert others == [], "Move these uses to a class in the package's private_api.py."

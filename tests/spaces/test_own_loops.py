@@ -165,8 +165,18 @@ def assert_same_logp(logp: Any, rollout: Rollout) -> None:
     np.testing.assert_allclose(np.exp(logp - expected), 1, atol=tolerance)
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize(
+    ("framework", "memory"),
+    [
+        ("torch", "none"),
+        ("torch", "lstm"),
+        ("torch", "attention"),
+        # TensorFlow takes five times as long.
+        ("tf", "lstm"),
+        pytest.param("tf", "none", marks=pytest.mark.slow),
+        pytest.param("tf", "attention", marks=pytest.mark.slow),
+    ],
+)
 @max_examples(200)
 @given(observation_spaces, action_spaces, st.integers(0, 2**16))
 def test_own_loop_serves_any_spaces(framework, memory, observation_space, action_space, seed):
@@ -184,7 +194,15 @@ def test_own_loop_serves_any_spaces(framework, memory, observation_space, action
             assert np.isfinite(np.asarray(gradient)).all()
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize(
+    "memory",
+    [
+        "lstm",
+        # `plugins/torch/tests/test_torch_compiled_module.py` compiles modules of both kinds.
+        pytest.param("none", marks=pytest.mark.slow),
+        pytest.param("attention", marks=pytest.mark.slow),
+    ],
+)
 @max_examples(20)
 @given(observation_spaces, action_spaces, st.integers(0, 2**16))
 def test_own_loop_compiles_for_any_spaces(memory, observation_space, action_space, seed):

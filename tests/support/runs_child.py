@@ -1,8 +1,8 @@
-"""Attacks on run folders that want a process of their own:
-`python runs_child.py ATTACK FOLDER [ARGUMENT…]`.
+"""Attacks on run folders that want a process of their own: `python runs_child.py FOLDER ATTACKS`.
 
-Prints one line of JSON. Each crafted folder is opened in a forked process, so that the framework is
-imported once and what ends or holds up a process is seen.
+The attacks are JSON, a list of `[name, argument, …]`; so is the line that is printed last, with
+what each reports. They share one trained run. Each crafted folder is opened in a forked process, so
+that the framework is imported once and what ends or holds up a process is seen.
 """
 
 from __future__ import annotations
@@ -88,7 +88,11 @@ NONSENSE = [
 
 
 def train(folder: Path, framework: str = "torch") -> Path:
-    """Train a run with everything in its folder that a run may leave there; return the folder."""
+    """Train a run with everything in its folder that a run may leave there, unless there is one;
+    return the folder.
+    """
+    if folder.exists():
+        return folder
     try:
         main(
             [
@@ -308,7 +312,7 @@ def headers(content: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 def checkpoints(folder: Path, framework: str, times: int, seed: int) -> dict[str, Any]:
     """Restore crafted checkpoints, and train on."""
-    run = train(folder / "run", framework)
+    run = train(folder / "true", framework)
     true, target, rng = (
         Checkpoint(run / "checkpoints" / f"step-{STEPS:09d}"),
         folder / "crafted",
@@ -338,7 +342,7 @@ def checkpoints(folder: Path, framework: str, times: int, seed: int) -> dict[str
 
 def flipped(folder: Path, framework: str, times: int, seed: int) -> dict[str, Any]:
     """Restore checkpoints with a flipped bit: each is refused, or the same."""
-    run, rng = train(folder / "run", framework), random.Random(seed)
+    run, rng = train(folder / "true", framework), random.Random(seed)
     true, target = run / "checkpoints" / f"step-{STEPS:09d}", folder / "flipped"
     shutil.copytree(true, target)
     files = sorted(path.relative_to(true) for path in true.rglob("*") if path.is_file())
@@ -503,7 +507,7 @@ def links(folder: Path, every: int, first: int) -> dict[str, Any]:
         first: Which of them.
     """
     outside, run = folder / "outside", folder / "run"
-    true = train(outside / "run")
+    true = shutil.copytree(train(folder / "true"), outside / "run")
     before, found = seen(outside), []
     places = [(name, kind) for name in names(true) for kind in kinds(outside, name)] * 3
     random.Random(15).shuffle(places)
@@ -527,7 +531,7 @@ def links(folder: Path, every: int, first: int) -> dict[str, Any]:
         if seen(outside) != before:
             found.append((case, "raw: wrote outside"))
             shutil.rmtree(outside)
-            train(outside / "run")
+            shutil.copytree(folder / "true", outside / "run")
             before = seen(outside)
     return counts(found)
 
@@ -583,9 +587,9 @@ if __name__ == "__main__":
         "links": links,
         "replaced": replaced,
     }
-    attack, where, *arguments = sys.argv[1:]
-    answer = ATTACKS[attack](
-        Path(where), *(int(text) if text.isdigit() else text for text in arguments)
-    )
+    where, attacks = sys.argv[1:]
+    answers = [
+        ATTACKS[attack](Path(where), *arguments) for attack, *arguments in json.loads(attacks)
+    ]
     sys.stdout.flush()
-    print(json.dumps(answer))
+    print(json.dumps(answers))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import warm
 
 from rlcatalog_cli.notices import LEVEL
 
@@ -127,9 +128,10 @@ def test_notices_are_absent_from_a_training_command(tmp_path):
     assert run.stderr == ""
 
 
-def test_notices_are_not_touched_by_a_library_import(tmp_path):
+def test_notices_are_not_touched_by_a_library_import(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow")
+    monkeypatch.delenv(LEVEL, raising=False)
 
-    run = run_python("-c", BUILD_WITH_LIBRARY, folder=tmp_path)
+    run = warm.run(["-c", BUILD_WITH_LIBRARY], tmp_path)
 
     assert run.returncode == 0, run.stderr

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,20 +61,30 @@ def folder(tmp_path):
     return tmp_path / "run"
 
 
-@pytest.fixture
-def writer(folder):
-    """A process that is writing a run to the folder."""
+@pytest.fixture(scope="module")
+def folder_in_use(tmp_path_factory):
+    """A folder to which another process is writing a run; not to be written to."""
+    folder = tmp_path_factory.mktemp("in_use") / "run"
     process = start_process(WRITER, folder)
     assert process.stdout.readline() == "writing\n"
-    yield process
+    yield folder
     kill(process)
 
 
+@pytest.fixture(scope="module")
+def run_of_killed_process(tmp_path_factory):
+    """The folder of a run whose process was killed; not to be written to."""
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    process = start_process(WRITER, folder)
+    assert process.stdout.readline() == "writing\n"
+    kill(process)
+    return folder
+
+
 @pytest.fixture
-def killed(writer):
-    """The process that has written to the folder, after its end by SIGKILL."""
-    kill(writer)
-    return writer
+def killed_run(run_of_killed_process, tmp_path):
+    """A copy of the folder of a run whose process was killed."""
+    return shutil.copytree(run_of_killed_process, tmp_path / "killed")
 
 
 def read_files(folder):
@@ -93,30 +104,31 @@ def let_flock_fail(monkeypatch, number):
 
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}], ids=str)
-def test_run_folder_refuses_a_second_process(folder, writer, options):
-    before = read_files(folder)
+def test_run_folder_refuses_a_second_process(folder_in_use, options):
+    before = read_files(folder_in_use)
 
-    # The fixture `writer` is a process that is writing a run to this folder.
     with (
         pytest.raises(RunFolderError, match="another process is writing a run") as caught,
-        run_folder(folder, **options),
+        run_folder(folder_in_use, **options),
     ):
         pass
 
-    assert str(folder) in str(caught.value)
+    assert str(folder_in_use) in str(caught.value)
     assert "Wait until it has ended, or stop it." in str(caught.value)
-    assert read_files(folder) == before
+    assert read_files(folder_in_use) == before
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_refuse_taken_refuses_a_folder_in_use(folder, writer, overwrite):
+def test_refuse_taken_refuses_a_folder_in_use(folder_in_use, overwrite):
     with pytest.raises(RunFolderError, match="another process is writing a run"):
-        refuse_taken(folder, overwrite)
+        refuse_taken(folder_in_use, overwrite)
 
 
-def test_resumed_plan_refuses_a_folder_in_use(folder, writer):
+def test_resumed_plan_refuses_a_folder_in_use(folder_in_use):
+    config = read_config(folder_in_use)
+
     with pytest.raises(RunFolderError, match="another process is writing a run"):
-        resumed_plan(Engine, folder, read_config(folder), typed={}, imported=())
+        resumed_plan(Engine, folder_in_use, config, typed={}, imported=())
 
 
 def test_run_folder_refuses_a_second_run_of_its_process(folder):
@@ -128,35 +140,32 @@ def test_run_folder_refuses_a_second_run_of_its_process(folder):
         pass
 
 
-def test_record_of_a_live_process_is_running(folder, writer):
-    assert read_record(folder)["status"] == "running"
+def test_record_of_a_live_process_is_running(folder_in_use):
+    assert read_record(folder_in_use)["status"] == "running"
 
 
-def test_record_of_a_killed_process_has_died(folder, killed):
-    assert json.loads((folder / "run.json").read_text())["status"] == "running"
-    assert read_record(folder)["status"] == "died"
+def test_record_of_a_killed_process_has_died(run_of_killed_process):
+    text = (run_of_killed_process / "run.json").read_text()
+    assert json.loads(text)["status"] == "running"
+    assert read_record(run_of_killed_process)["status"] == "died"
 
 
-def test_record_of_a_copied_run_has_died(folder, writer, tmp_path):
+def test_record_of_a_copied_run_has_died(folder_in_use, tmp_path):
     """It is a new folder, which no process has locked, although the lock's file is there."""
-    copy = tmp_path / "copy"
-    copy.mkdir()
-
-    for name, content in read_files(folder).items():
-        (copy / name).write_bytes(content)
+    copy = shutil.copytree(folder_in_use, tmp_path / "copy")
 
     assert (copy / LOCK).exists()
     assert read_record(copy)["status"] == "died"
 
 
 @pytest.mark.parametrize("options", [{"overwrite": True}, {"resume": True}], ids=str)
-def test_run_folder_of_a_killed_run_is_free(folder, killed, options):
-    assert (folder / LOCK).exists()
+def test_run_folder_of_a_killed_run_is_free(killed_run, options):
+    assert (killed_run / LOCK).exists()
 
-    with run_folder(folder, **options), record_run(folder):
-        assert read_record(folder)["status"] == "running"
+    with run_folder(killed_run, **options), record_run(killed_run):
+        assert read_record(killed_run)["status"] == "running"
 
-    assert read_record(folder)["status"] == "finished"
+    assert read_record(killed_run)["status"] == "finished"
 
 
 def test_lock_is_released_while_a_forked_child_lives(folder):
@@ -199,7 +208,7 @@ def test_lock_waits_for_a_reader(folder):
     release_soon.join()
 
 
-def test_lock_is_read_without_being_written(folder, killed, monkeypatch):
+def test_lock_is_read_without_being_written(run_of_killed_process, monkeypatch):
     real_open = os.open
 
     def open_on_read_only_file_system(path, flags, *arguments, **options):
@@ -209,8 +218,8 @@ def test_lock_is_read_without_being_written(folder, killed, monkeypatch):
 
     monkeypatch.setattr(os, "open", open_on_read_only_file_system)
 
-    # The process that wrote to this folder was killed, and the file of its lock is still there.
-    assert read_record(folder)["status"] == "died"
+    # The file of the killed process's lock is still there.
+    assert read_record(run_of_killed_process)["status"] == "died"
 
 
 def test_lock_of_a_missing_folder_is_free(folder):

@@ -498,33 +498,24 @@ def test_ctrl_c_saves_the_runs_that_have_started(on_each_system, tmp_path):
     assert read_statuses(folder, started) == {"interrupted"}
 
 
-def test_ctrl_c_names_a_run_that_was_not_saved(on_each_system, tmp_path):
-    process, _ = start_runs(tmp_path / "run", on_each_system, "--set=unsaved=0")
-
-    press_ctrl_c(process)
-    _, printed = process.communicate(timeout=60)
-
-    lines = printed.partition("Interrupted by SIGINT. The runs have ended:\n")[2].splitlines()
-    assert lines[0] == "seed 0: not saved: KeyboardInterrupt; it has no checkpoint"
-
-
-@pytest.mark.skipif(usable_cores() != 2, reason="as many seeds start as there are cores")
 def test_ctrl_c_says_what_became_of_seeds(on_each_system, tmp_path):
     folder = tmp_path / "run"
-    # Seeds 0 and 1 of four start, one on each core. After Ctrl-C, seed 1 writes a checkpoint of
+    # As many of four seeds start as there are cores. After Ctrl-C, each writes a checkpoint of
     # step 1,500, and seed 0 saves nothing.
-    process, _ = start_runs(folder, on_each_system, "--set=unsaved=0")
+    process, started = start_runs(folder, on_each_system, "--set=unsaved=0")
 
     press_ctrl_c(process)
     _, printed = process.communicate(timeout=60)
 
     _, _, summary = printed.partition("Interrupted by SIGINT. The runs have ended:\n")
-    assert summary.splitlines() == [
-        "seed 0: not saved: KeyboardInterrupt; it has no checkpoint",
-        "seed 1: saved at step 1,500",
-        "seeds 2, 3: not started",
-        f"To continue a saved run: rlcatalog train --resume {folder}/seed-N",
-    ]
+    lines = summary.splitlines()
+    assert lines[0] == "seed 0: not saved: KeyboardInterrupt; it has no checkpoint"
+    if len(started) == 2:
+        assert lines[1:] == [
+            "seed 1: saved at step 1,500",
+            "seeds 2, 3: not started",
+            f"To continue a saved run: rlcatalog train --resume {folder}/seed-N",
+        ]
 
 
 @pytest.mark.parametrize(

@@ -303,10 +303,13 @@ def test_several_seeds_train_with_the_engine(train, plugin_folder, tmp_path, mon
 # --- folders in use -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def running(plugin_folder, tmp_path):
-    """The folder of a run that is training in another process, and the process."""
-    folder = tmp_path / "running"
+@pytest.fixture(scope="module")
+def running(plugin_folder, tmp_path_factory):
+    """The folder of a run that is training in another process, and the process.
+
+    Tests that only look at the run come before the one that kills the process.
+    """
+    folder = tmp_path_factory.mktemp("running") / "run"
     command = [sys.executable, "-m", "rlcatalog_cli", "train", "CartPole-v1", "-e", "acme_turbo"]
     command += ["--out", str(folder), "--checkpoint-every", "10", "-s", "pause=0.01"]
     command += ["-n", "1000000"]
