@@ -23,11 +23,6 @@ INTEGERS = np.arange(6).reshape(3, 2)
 HALVES = np.array([[0.5], [-2], [1]], np.float16)
 
 
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param
-
-
 @pytest.fixture
 def ops(framework):
     """The table of a framework's tensor operations."""

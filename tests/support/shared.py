@@ -33,6 +33,12 @@ def seeded():
     tf.random.set_seed(0)
 
 
+@pytest.fixture(params=["torch", "tf"])
+def framework(request):
+    """Name of each framework, one after the other."""
+    return request.param
+
+
 @pytest.fixture
 def catalog():
     """A catalog of all installed plugins, of this test's own."""

@@ -16,8 +16,3 @@ def _one_thread(one_thread):
 def _seeded():
     torch.manual_seed(0)
     tf.random.set_seed(0)
-
-
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param

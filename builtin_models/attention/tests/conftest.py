@@ -27,11 +27,6 @@ def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
 
 
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param
-
-
 @pytest.fixture
 def build_net():
     """Build a small net with random weights: 3 inputs, 2 units of width 6, 4 outputs.

@@ -27,11 +27,6 @@ def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
 
 
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param
-
-
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
     """A catalog without a vision net: it flattens images, which is easy to do with NumPy."""

@@ -17,11 +17,6 @@ def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
 
 
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param
-
-
 @pytest.fixture
 def build_net():
     """Build a network that reads 3 numbers, with 4 outputs by default."""

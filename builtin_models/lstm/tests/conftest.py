@@ -20,11 +20,6 @@ def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
 
 
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param
-
-
 @pytest.fixture
 def build_model():
     """Build an LSTM with 5 cells behind a dense layer of 7, with random weights.

@@ -18,11 +18,6 @@ def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
 
 
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param
-
-
 @pytest.fixture(params=list(KINDS))
 def kind(request):
     """What an observation says of the five actions: a mask, embeddings, a list of embeddings."""

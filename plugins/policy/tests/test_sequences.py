@@ -139,11 +139,6 @@ class PaddedRows:
     zero_padded: np.ndarray
 
 
-@pytest.fixture(params=["torch", "tf"])
-def framework(request):
-    return request.param
-
-
 @pytest.fixture(params=[None, 9], ids=["to-the-longest", "to-9"])
 def length(request):
     return request.param
