@@ -1,10 +1,8 @@
 """The page of config keys: its tables say what the catalog does with each key."""
 
 import functools
-import re
 import warnings
 
-import config_table
 import pytest
 from page_texts import PACKAGES, between, literal, quoted, read, rows
 
@@ -33,37 +31,6 @@ def catalog_of_all_packages():
 
 def parse(config):
     return catalog_of_all_packages().parse_config(config)
-
-
-def test_check_finds_a_stale_page(tmp_path, monkeypatch):
-    page = read("docs/config.md")
-    without_a_row = re.sub(r"^\| `fcnet_hiddens`.*\n", "", page, flags=re.M)
-    assert without_a_row != page
-    stale_page = tmp_path / "config.md"
-    stale_page.write_text(without_a_row, encoding="utf-8")
-    monkeypatch.setattr(config_table, "TARGET", stale_page)
-    assert config_table.main(["--check"]) == 1
-
-
-def test_table_has_every_key_of_the_catalog():
-    assert set(read_key_table()) >= set(catalog_of_all_packages().schema.keys)
-
-
-def test_table_gives_each_key_a_status_and_a_meaning():
-    for key, (status, _, _, meaning) in read_key_table().items():
-        assert status in {"honoured", "alias", "ignored", "refused"}
-        assert meaning, f"{key} has no meaning"
-
-
-def test_honoured_keys_are_those_with_a_default():
-    defaults = catalog_of_all_packages().schema.defaults()
-    assert set(keys_with_status("honoured")) == set(defaults)
-
-
-@pytest.mark.parametrize("key", keys_with_status("honoured"))
-def test_honoured_key_has_the_owner_of_the_table(key):
-    _, _, owner, _ = read_key_table()[key]
-    assert owner == f"`{catalog_of_all_packages().schema.keys[key].owner}`"
 
 
 @pytest.mark.parametrize("key", keys_with_status("honoured"))
@@ -126,24 +93,6 @@ def read_algorithm_keys(config):
 
 
 ALGORITHMS = pytest.mark.parametrize("config", [ppo.PPOConfig, ppo.A2CConfig, ppo.PGConfig])
-
-
-def test_shared_table_has_the_keys_of_all_algorithms():
-    assert set(read_algorithm_table("on-policy")) == set(ppo.OnPolicyConfig.__struct_fields__)
-
-
-@ALGORITHMS
-def test_algorithm_tables_have_its_keys(config):
-    assert set(read_algorithm_keys(config)) == {key.name for key in keys_of(config)}
-
-
-@ALGORITHMS
-def test_algorithm_tables_give_defaults_and_meanings(config):
-    keys = {key.name: key for key in keys_of(config)}
-    for name, (default, _, meaning) in read_algorithm_keys(config).items():
-        assert literal(default) == keys[name].default
-        assert getattr(ppo.parse({name: literal(default)}, config), name) == literal(default)
-        assert meaning, f"{name} has no meaning"
 
 
 @ALGORITHMS

@@ -161,15 +161,3 @@ def test_use_draws_from_its_stream(use, tmp_path):
 
 def test_cases_are_all_on_the_page():
     assert sorted(CASES) == sorted(use["case"] for use in DATA["uses"])
-
-
-def test_page_of_seeds_is_fresh():
-    page = seeds_page.TARGET.read_text(encoding="utf-8")
-    assert seeds_page.filled(page) == page, "run `make generate`"
-
-
-def test_stale_page_of_seeds_is_filled_again():
-    page = seeds_page.TARGET.read_text(encoding="utf-8")
-    first_seed = str(DATA["streams"][0]["values"][0])
-    stale = page.replace(first_seed, "1", 1)
-    assert seeds_page.filled(stale) == page

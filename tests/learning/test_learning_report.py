@@ -14,8 +14,7 @@ from scipy.stats import mannwhitneyu, trim_mean
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.learning import engine as shared, engines, report
-from benchmarks.learning.__main__ import wanted
+from benchmarks.learning import __main__ as runner, engine as shared, engines, report
 from benchmarks.learning.measures import (
     Estimate,
     probability_of_improvement,
@@ -82,7 +81,7 @@ def test_paired_compares_ours_with_the_own_net_of_sb3():
 def test_each_engine_is_trained_with_each_of_its_nets():
     options = Namespace(task=[TASK], engine=None, seeds=2, unclaimed=False, required=False)
 
-    runs = list(wanted(options))
+    runs = list(runner.wanted(options))
 
     assert runs[:5] == [
         ("sb3", TASK, "own", 0),
@@ -237,120 +236,16 @@ def test_more_seeds_are_needed_for_smaller_gaps():
 # --- the page -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def write_page(tmp_path, monkeypatch):
-    """Function that writes the page of records into a temporary folder, and returns its lines."""
+@pytest.mark.slow  # it resamples all records
+def test_page_shows_the_stored_records(tmp_path, monkeypatch):
+    page = report.PAGE.read_text(encoding="utf-8")
     monkeypatch.setattr(report, "PAGE", tmp_path / "learning.md")
     monkeypatch.setattr(report, "PICTURES", tmp_path / "pictures")
 
-    def write(rows):
-        report.write(rows)
-        return report.PAGE.read_text().splitlines()
+    report.write(runner.RECORDS.read())
 
-    return write
-
-
-def test_page_names_results_below_0_with_their_reason(rows, write_page, monkeypatch):
-    monkeypatch.setitem(report.REASONS, ("rllib", TASK, "catalog"), "Someone broke it.")
-    for row in rows:
-        if row["engine"] == "rllib" and row["net"] == "catalog":
-            row["return"] -= 60  # far below RLlib's own net
-
-    lines = write_page(rows)
-
-    sb3, rllib, ours = [line for line in lines if f"| {TASK} |" in line]
-    assert "**below 0**" in rllib
-    assert "**below 0**" not in sb3
-    assert "**below 0**" not in ours
-    assert f"- {TASK}, Ray RLlib: below 0. Someone broke it." in lines
-
-
-def test_page_has_a_row_for_each_engine(rows, write_page):
-    lines = [line for line in write_page(rows) if f"| {TASK} |" in line]
-    names = [line.split(" | ")[0].strip("| ") for line in lines]
-    assert names == ["Stable-Baselines3", "Ray RLlib", "rlcatalog-ppo"]
-
-
-def test_page_shows_pictures_of_tasks_with_results(rows, write_page):
-    text = "\n".join(write_page(rows))
-    for picture in ("learning_easy.png", "curves_easy.png"):
-        assert (report.PICTURES / picture).stat().st_size > 1000
-        assert f"(pictures/{picture})" in text
-    assert "published.png" not in text
-
-
-def test_page_adds_the_known_reason_to_an_undecided_result(rows, write_page, monkeypatch):
-    for row in rows:
-        if row["net"] == "catalog" and row["seed"] % 2 == 1:
-            row["return"] -= 90  # so that some seeds are better than SB3's own net and some worse
-    start = f"- {TASK}, Stable-Baselines3: undecided, about "
-    [line] = [line for line in write_page(rows) if line.startswith(start)]
-    assert line.endswith(" more seeds.")
-
-    monkeypatch.setitem(report.REASONS, ("sb3", TASK, "catalog"), "It swings.")
-
-    assert f"{line} It swings." in write_page(rows)
-
-
-PUBLISHED_TASK = "Hopper-v5"
-
-
-def make_hopper_rows(seeds):
-    """Return records of SB3's own net and of rlcatalog-ppo, which has 50 more in each seed."""
-    rows = []
-    for seed in range(seeds):
-        sb3 = make_row("sb3", "own", seed, 1000.0 + 100 * seed, PUBLISHED_TASK)
-        ours = make_row("ours", "catalog", seed, 1050.0 + 100 * seed, PUBLISHED_TASK)
-        sb3["parameters"] = 70_001
-        ours["parameters"] = 70_000
-        rows += [sb3, ours]
-    for row in rows:
-        row["greedy_return"] = 2000.0
-        row["train_seconds"] = 500.0 + row["seed"]
-        row["versions"] = {"torch": "2"}
-    return rows
-
-
-@pytest.fixture
-def write_hopper_lines(write_page):
-    """Function that writes the page, and returns its table rows for Hopper: SB3, rlcatalog-ppo."""
-
-    def write(seeds):
-        lines = write_page(make_hopper_rows(seeds))
-        return [line for line in lines if line.startswith(f"| {PUBLISHED_TASK} | ")]
-
-    return write
-
-
-def test_page_lists_published_tasks_that_are_not_yet_run(write_hopper_lines):
-    sb3, ours, *_ = write_hopper_lines(seeds=0)
-    assert sb3 == "| Hopper-v5 | Stable-Baselines3 | 1,000,000 | not yet run | | | | | |"
-    assert ours == "| Hopper-v5 | rlcatalog-ppo | 1,000,000 | not yet run | | | | | |"
-
-
-def test_page_counts_seeds_of_a_task_with_less_than_three(write_hopper_lines):
-    _, ours, *_ = write_hopper_lines(seeds=2)
-    assert ours.endswith("| 2 of 5 seeds | | | | | |")
-
-
-def test_page_shows_results_once_a_task_has_three_seeds(write_hopper_lines):
-    lines = write_hopper_lines(seeds=3)
-    (ours,) = [line for line in lines if "rlcatalog-ppo | 1,000,000 | 3 |" in line]
-    assert "| +1.4% (+1.4 to +1.4) |" in ours  # 50 of the range, 3,580
-    assert ours.endswith(" | 0.50 / 0.50 |")  # CPU seconds for 1,000 steps, of the middle seed
-
-
-def test_page_compares_results_with_published_ones(write_page):
-    lines = write_page(make_hopper_rows(seeds=3))
-    greedy = "Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000"
-    assert f"| Hopper-v5 | 1,000,000 | {greedy} | 2,410 |" in "\n".join(lines)
-    assert (report.PICTURES / "curves_published.png").stat().st_size > 1000
-
-
-def test_page_shows_sizes_and_versions(write_page):
-    lines = write_page(make_hopper_rows(seeds=3))
-    assert "- weights: Stable-Baselines3, own: 70,001; rlcatalog-ppo: 70,000" in "\n".join(lines)
-    assert lines[-3:] == ["Versions in the records:", "", "- torch: 2"]
+    text = report.PAGE.read_text(encoding="utf-8")
+    assert text == page, "run `python -m benchmarks.learning --report`"
 
 
 @pytest.mark.parametrize(("name", "task"), PUBLISHED.items(), ids=PUBLISHED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from pathlib import Path
@@ -209,21 +208,6 @@ def saved(fake_measure, speed_page, tmp_path):
 def test_save_replaces_the_measured_part_of_the_table(saved):
     cases = {part: entry["cases"] for part, entry in saved.items()}
     assert cases == {"kernel": {"new": STORED}, "torch": {"act": STORED}}
-
-
-def test_save_replaces_the_measured_part_of_the_page(saved, speed_page):
-    text = speed_page.read_text(encoding="utf-8")
-    before, tables, after = re.split(f"{page.BEGIN}|{page.END}", text)
-    assert (before, after) == ("# Speed\n\n", "\nThe end.\n")
-    headings_and_runs = re.findall(r"^(?:### \w+|\| run \d \|)$", tables, re.MULTILINE)
-    # In the order of the parts, with the output of the third and the first run.
-    assert headings_and_runs == ["### kernel", "| run 3 |", "### torch", "| run 1 |"]
-
-
-def test_save_notes_versions(saved, speed_page):
-    torch_version = saved["torch"]["versions"]["torch"]
-    text = speed_page.read_text(encoding="utf-8")
-    assert text.count(f"torch {torch_version}") == 2  # below each part
 
 
 def test_save_rejects_a_page_without_place_before_measuring(fake_measure, tmp_path):

@@ -88,42 +88,6 @@ def test_result_follows_the_failed_step(failed, error, result):
     assert page.result(make_row(failed=failed, error=error)) == result
 
 
-def test_words_name_the_step_and_the_error():
-    row = make_row(failed="export", error="ValueError: a b")
-    assert page.words(row) == "fails at export: `ValueError: a b`"
-
-
-def test_error_with_marks_of_markdown_stays_in_its_cell():
-    row = make_row(failed="export", error="ValueError: `a` | b")
-    assert r"| fails at export: `ValueError: 'a' \| b` |" in page.result_table([row])
-
-
-def test_words_cut_a_long_error():
-    row = make_row(failed="build", error="x" * 1000)
-    assert len(page.words(row)) == len("fails at build: ``") + page.LONGEST
-
-
-def test_summary_counts_results_and_packages():
-    rows = [make_row(), make_row(package="other"), make_row(failed="build", error="ValueError")]
-    assert page.summary(rows) == (
-        "3 environments of 2 packages, tried 2026-11-29 with Python 3.11.7: 2 work, 1 fail."
-    )
-
-
-def test_result_table_has_a_row_for_each_environment():
-    rows = [make_row(), make_row(name="Game-v0 with a key", failed="play", error="KeyError")]
-    table = page.result_table(rows)
-    assert "| games 1.0 | `Game-v0` | grids | fcnet, categorical | works |" in table
-    assert "| Game-v0 with a key |" in table
-
-
-def test_version_table_leaves_out_groups_that_were_not_installed():
-    uninstalled = {key: value for key, value in make_row(group="nle").items() if key != "torch"}
-    table = page.version_table([make_row(), uninstalled])
-    assert "| grids | 1.3.0 | 2.4.6 | 2.13.0 |" in table
-    assert "nle" not in table
-
-
 def test_first_line_leaves_out_what_changes_from_run_to_run():
     error = ValueError("<function f at 0x7f659e1a5440> is wrong.\nMore.")
     assert child.first_line(error) == "ValueError: <function f> is wrong."

@@ -16,7 +16,6 @@ from benchmarks import gpu
 from benchmarks.cases_models import some_columns, some_obs
 
 ROOT = Path(__file__).resolve().parents[2]
-OLD_PAGE = f"before\n{gpu.BEGIN}\nold\n{gpu.page.END}\nafter"
 
 
 @pytest.fixture
@@ -75,42 +74,6 @@ class FakeRun:
         self.commands.append(command)
         status = int(bool(self.failing) and self.failing in command)
         return subprocess.CompletedProcess(command, status, self.output)
-
-
-@pytest.fixture
-def speed_page(tmp_path, monkeypatch):
-    path = tmp_path / "speed.md"
-    path.write_text(OLD_PAGE, encoding="utf-8")
-    monkeypatch.setattr(gpu.page, "PAGE", path)
-    return path
-
-
-def test_save_writes_the_tables_to_the_page(speed_page, monkeypatch, tmp_path):
-    monkeypatch.setattr(subprocess, "run", FakeRun("a table\n"))
-    file = tmp_path / "gpu.md"
-
-    assert gpu.main(["--markdown", str(file), "--save"]) == 0
-
-    text = speed_page.read_text(encoding="utf-8")
-    assert "old" not in text
-    assert file.read_text(encoding="utf-8").strip() in text
-    assert text.count("a table") == 2  # of torch and of tf
-
-
-def test_missing_framework_is_named_on_the_page(speed_page, monkeypatch):
-    monkeypatch.setattr(subprocess, "run", FakeRun("a table\n"))
-    monkeypatch.setitem(gpu.FRAMEWORKS, "tf", "no_such_module")
-    assert gpu.main(["--save"]) == 0
-    text = speed_page.read_text(encoding="utf-8")
-    assert "a table\n\nno_such_module is not installed.\n" in text
-
-
-def test_page_stays_without_an_accelerator(speed_page, monkeypatch, capsys):
-    cpu_heading = f"### torch: {gpu._name_of('torch', 'cpu')}\n"
-    monkeypatch.setattr(subprocess, "run", FakeRun(cpu_heading))
-    assert gpu.main(["--save"]) == 1
-    assert speed_page.read_text(encoding="utf-8") == OLD_PAGE
-    assert "no framework found an accelerator" in capsys.readouterr().err
 
 
 def test_command_fails_with_the_tests_of_devices(monkeypatch, tmp_path):

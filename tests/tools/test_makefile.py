@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import dist
 import lowest
-import public_index
 import pytest
 import quick
 
@@ -438,25 +436,3 @@ def test_lowest_requirements_pin_other_libraries():
     assert {"torch", "tensorflow", "numpy", "ray[rllib]", "stable-baselines3"} <= set(pinned)
     assert "rlcatalog" not in pinned
     assert "pytest" in lines
-
-
-# --- generated files ------------------------------------------------------------------------------
-
-
-def test_public_index_is_fresh():
-    assert public_index.main(["--check"]) == 0
-
-
-def test_public_index_check_finds_a_stale_file(tmp_path, monkeypatch, capsys):
-    fresh = public_index.TARGET.read_text(encoding="utf-8")
-    file = tmp_path / "public_index.json"
-    file.write_text(fresh.replace("rlcatalog-fcnet", "rlcatalog-fcnot", 1), encoding="utf-8")
-    monkeypatch.setattr(public_index, "TARGET", file)
-    monkeypatch.setattr(public_index, "data", lambda: json.loads(fresh))
-    monkeypatch.setattr(public_index, "FRAMEWORKS", ())  # write no other files
-
-    assert public_index.main(["--check"]) == 1
-    assert "public_index.json is stale: run `make generate`" in capsys.readouterr().err
-
-    public_index.main([])
-    assert file.read_text(encoding="utf-8") == fresh

@@ -14,9 +14,6 @@ REPORT = """\
 """
 
 
-SUITE = newest.Suite("all", 1234, ("plugins/ppo/tests/test_b.py::test",))
-
-
 def test_report_is_counted_by_package(tmp_path):
     report = tmp_path / "report.xml"
     report.write_text(REPORT, encoding="utf-8")
@@ -24,17 +21,6 @@ def test_report_is_counted_by_package(tmp_path):
     assert suite.passed == 1
     assert suite.by_package() == {"plugins/ppo": 2, "tests/docs": 1}
     assert suite.failures[-1] == "tests/docs/test_c.py::test_four[README.md]"
-
-
-def test_summary_names_what_broke():
-    (line,) = newest.summary([SUITE], "3.13.0")
-    assert "Python 3.13.0, all: 1,234 tests passed, 1 failed (plugins/ppo 1)." in line
-
-
-def test_version_table_says_what_cannot_be_installed():
-    lines = newest.version_table({"torch": {"torch": "2.14.1"}, "tf": None})
-    assert lines[2].startswith("| `torch` | 2.14.1 |")
-    assert "cannot be installed" in lines[3]
 
 
 @pytest.mark.parametrize("extra", newest.WITH_RAY)

@@ -149,51 +149,11 @@ def test_library_without_such_work_has_no_times():
 # --- the table ------------------------------------------------------------------------------------
 
 
-STORED = {
-    "date": "2020-01-02",
-    "machine": "a machine",
-    "rounds": 3,
-    "libraries": ["ours", "sb3", "cleanrl"],
-    "versions": {"torch": "2.0", "ray": "2.1"},
-    "rows": {
-        "act 1": report.entry(
-            {"ours": [2e-4, 1e-4, 4e-4], "sb3": [4e-4, 3e-4, 4.8e-4], "cleanrl": [1e-4, 9e-5, 1e-4]}
-        ),
-        "preprocess": report.entry({"ours": [2e-3], "sb3": [42e-3], "cleanrl": None}),
-        "ppo 8": report.entry({"ours": [2.5e-4], "sb3": [2.5e-4], "cleanrl": [4e-4]}),
-        "memory": report.entry({"ours": [2**28], "sb3": [2**29], "cleanrl": [2**28 * 0.994]}),
-    },
-}
-
-
 def test_entry_keeps_ratios_within_a_round():
     entry = report.entry({"ours": [2.0, 1.0, 4.0], "sb3": [4.0, 3.0, 4.8]})
     assert entry["sb3"]["value"] == [3.0, 4.0, 4.8]  # lowest, median, highest
     assert entry["sb3"]["ratio"] == [1.2, 2.0, 3.0]  # of 4/2, 3/1 and 4.8/4
     assert "ratio" not in entry["ours"]
-
-
-def test_table_shows_our_figures_and_ratios_of_others():
-    assert report.table(STORED).splitlines() == [
-        "| | rlcatalog | Stable-Baselines3 | CleanRL-style file |",
-        "|---|---:|---:|---:|",
-        "| act on one observation | 200 µs | 2.0 × | 0.50 × |",
-        "| preprocess 256 Dict observations | 2.0 ms | 21 × | – |",
-        "| PPO on CartPole, 8 environments | 4,000 steps/s | 1.0 × | 1.6 × |",
-        "| memory after acting once | 256 MiB | 2.0 × | 0.99 × |",
-    ]
-
-
-def test_sentence_names_faster_libraries():
-    assert report.faster(STORED) == (
-        "Ahead of rlcatalog: CleanRL-style file (act on one observation, 0.50 ×; memory after"
-        " acting once, 0.99 ×)."
-    )
-
-
-def test_sentence_says_that_no_library_is_faster():
-    sentence = report.faster(STORED, ["ppo 8", "preprocess"])
-    assert sentence == "No library is ahead of rlcatalog in these rows."
 
 
 def test_stored_figures_are_of_all_libraries_and_work():
@@ -208,17 +168,6 @@ def test_pages_show_the_stored_figures():
         shown = path.read_text(encoding="utf-8")
         fresh = page.replaced(shown, report.BEGIN, text)
         assert shown == fresh, f"{path.name}: run python -m benchmarks.peers --report"
-
-
-def test_replaced_keeps_the_text_around_the_region():
-    text = f"before\n{report.BEGIN}\nold\n{page.END}\nafter {page.END}"
-    expected = f"before\n{report.BEGIN}\n\nnew\n\n{page.END}\nafter {page.END}"
-    assert page.replaced(text, report.BEGIN, "new") == expected
-
-
-def test_replaced_rejects_a_page_without_region():
-    with pytest.raises(SystemExit, match="must hold the lines"):
-        page.replaced("no region", report.BEGIN, "new")
 
 
 @pytest.mark.parametrize(
