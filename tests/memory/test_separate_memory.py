@@ -8,14 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from builders import to_array
+from builders import assert_ppo_trains_every_weight, to_array
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.plugins.discovery import scan
-from rlcatalog_ppo import PPO
 from rlcatalog_torch import TorchModelV2, features_of
 
 pytestmark = pytest.mark.twins
@@ -363,22 +362,15 @@ def test_third_party_memory_is_doubled_for_the_value(value_config, state_shapes)
 
 @each_memory
 def test_ppo_trains_every_weight(memory):
-    config = {
-        "model": {**MEMORIES[memory], "vf_share_layers": False},
-        "framework": "torch",
-        "num_envs": 2,
-        "rollout_length": 24,
-        "minibatch_size": 24,
-        "num_epochs": 2,
-        "lr": 1e-2,
-    }
-    algo = PPO("CartPole-v1", config)
-    before = algo.policy.model.get_weights()
-
-    algo.train()
-
-    for name, weight in algo.policy.model.get_weights().items():
-        assert not np.array_equal(weight, before[name]), name
+    assert_ppo_trains_every_weight(
+        "CartPole-v1",
+        model={**MEMORIES[memory], "vf_share_layers": False},
+        framework="torch",
+        rollout_length=24,
+        minibatch_size=24,
+        num_epochs=2,
+        lr=1e-2,
+    )
 
 
 # --- explanations ---------------------------------------------------------------------------------

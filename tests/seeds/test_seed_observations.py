@@ -4,6 +4,7 @@ vectors as `obs_flat`.
 
 import numpy as np
 import pytest
+from builders import record_model_inputs
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 import rlcatalog
@@ -48,20 +49,11 @@ TUPLE = Tuple([GEAR_SPACE, PLACE_SPACE, IMAGE_SPACE])
 DICT = Dict({"gear": GEAR_SPACE, "place": PLACE_SPACE, "view": IMAGE_SPACE})
 
 
-def record_model_inputs(space, obs, framework):
+def evaluate_copies(space, obs, framework):
     """Evaluate five copies of an observation; return the policy, and its model's input dict."""
     policy = rlcatalog.build(space, Discrete(2), {"fcnet_hiddens": [4]}, framework)
-    inputs = {}
-    forward = policy.model.forward
-
-    def record(input_dict, state, seq_lens):
-        inputs.update(input_dict)
-        return forward(input_dict, state, seq_lens)
-
-    policy.model.forward = record
     batch = {"obs": policy.preprocess([obs] * 5), "raw_action": np.zeros((5, 1), np.float32)}
-    policy.evaluate(batch)
-    return policy, inputs
+    return policy, record_model_inputs(policy, batch)
 
 
 def assert_equal_rows(tensor, row):
@@ -73,7 +65,7 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 @frameworks
 def test_model_gets_a_tuple_as_obs(framework):
-    _, inputs = record_model_inputs(TUPLE, (1, PLACE, IMAGE), framework)
+    _, inputs = evaluate_copies(TUPLE, (1, PLACE, IMAGE), framework)
 
     assert type(inputs["obs"]) is tuple
     gear, place, view = inputs["obs"]
@@ -85,7 +77,7 @@ def test_model_gets_a_tuple_as_obs(framework):
 @frameworks
 def test_model_gets_a_dict_as_obs(framework):
     obs = {"view": IMAGE, "gear": 1, "place": PLACE}
-    _, inputs = record_model_inputs(DICT, obs, framework)
+    _, inputs = evaluate_copies(DICT, obs, framework)
 
     assert type(inputs["obs"]) is dict
     assert_equal_rows(inputs["obs"]["gear"], [0, 1, 0])  # one-hot
@@ -100,7 +92,7 @@ def test_model_gets_a_dict_as_obs(framework):
     ids=["tuple", "dict"],
 )
 def test_model_gets_a_vector_as_obs_flat(space, obs, framework):
-    _, inputs = record_model_inputs(space, obs, framework)
+    _, inputs = evaluate_copies(space, obs, framework)
     assert_equal_rows(inputs["obs_flat"], np.concatenate([[0, 1, 0], PLACE, IMAGE.ravel()]))
 
 
@@ -111,7 +103,7 @@ def test_model_gets_a_vector_as_obs_flat(space, obs, framework):
     ids=["tuple", "dict"],
 )
 def test_restore_original_dimensions_returns_the_structure(space, obs, key, framework):
-    policy, inputs = record_model_inputs(space, obs, framework)
+    policy, inputs = evaluate_copies(space, obs, framework)
 
     # As in the loss functions of the page.
     restored = restore_original_dimensions(inputs["obs_flat"], policy.model.obs_space, framework)

@@ -8,6 +8,7 @@ import pytest
 from action_kinds import ACTIONS, DEPENDENT, PAIR, Anything
 from builders import (
     assert_every_weight_changed,
+    assert_ppo_trains_every_weight,
     randomize_weights,
     split_rows,
     to_array,
@@ -129,23 +130,8 @@ def test_loaded_policy_takes_the_same_greedy_actions(space_and_config, tmp_path)
 
 def test_ppo_trains_every_weight(space_and_config):
     space, model_config = space_and_config
-    config = {
-        "model": model_config,
-        "num_envs": 2,
-        "rollout_length": 16,
-        "minibatch_size": 32,
-        "num_epochs": 1,
-        "entropy_coeff": 0.01,
-        "seed": 0,
-    }
     # The environment takes any action of the space, and pays random rewards.
-    algo = PPO(lambda: Anything(space), config)
-    before = algo.policy.model.get_weights()
-
-    algo.train()
-
-    assert_every_weight_changed(before, algo.policy.model.get_weights())
-    algo.stop()
+    assert_ppo_trains_every_weight(lambda: Anything(space), model=model_config, entropy_coeff=0.01)
 
 
 @pytest.mark.parametrize("name", MASKED)

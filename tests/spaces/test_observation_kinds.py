@@ -1,15 +1,17 @@
-"""Every kind of observation, from the environment to the updated weights, in both frameworks."""
+"""Every kind of observation, from the environment to the updated weights, in both frameworks.
+
+Crosses: policy, ppo.
+"""
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from builders import assert_every_weight_changed
+from builders import assert_ppo_trains_every_weight, record_model_inputs
 from observation_kinds import KINDS, Emitter, Strings
 
 import rlcatalog
 from rlcatalog.internals import KINDS as KERNEL_KINDS
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_ppo import PPO
 
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
@@ -100,22 +102,8 @@ def test_loaded_policy_acts_the_same(space_and_config, tmp_path):
 
 def test_ppo_trains_every_weight(space_and_config):
     space, model_config = space_and_config
-    config = {
-        "model": model_config,
-        "num_envs": 2,
-        "rollout_length": 16,
-        "minibatch_size": 32,
-        "num_epochs": 1,
-        "seed": 0,
-    }
     # The environment gives random observations of the space.
-    algo = PPO(lambda: Emitter(space), config)
-    before = algo.policy.model.get_weights()
-
-    algo.train()
-
-    assert_every_weight_changed(before, algo.policy.model.get_weights())
-    algo.stop()
+    assert_ppo_trains_every_weight(lambda: Emitter(space), model=model_config)
 
 
 # --- observations without preprocessor ------------------------------------------------------------
@@ -123,16 +111,8 @@ def test_ppo_trains_every_weight(space_and_config):
 
 def record_model_input(policy, obs):
     """Evaluate a batch, and return the observations that the model receives."""
-    inputs = {}
-    forward = policy.model.forward
-
-    def record(input_dict, state, seq_lens):
-        inputs.update(input_dict)
-        return forward(input_dict, state, seq_lens)
-
-    policy.model.forward = record
-    policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((3, 1), np.float32)})
-    return inputs["obs"]
+    batch = {"obs": policy.preprocess(obs), "raw_action": np.zeros((3, 1), np.float32)}
+    return record_model_inputs(policy, batch)["obs"]
 
 
 def build_without_preprocessor(kind, framework):

@@ -54,6 +54,39 @@ def assert_every_weight_changed(before: dict[str, Any], after: dict[str, Any]) -
     assert all(np.isfinite(array).all() for array in after.values())
 
 
+def assert_ppo_trains_every_weight(env: Any, **config: Any) -> None:
+    """Train PPO for one small rollout; each weight must change and be finite.
+
+    Args:
+        env: The environment's id, or a function that makes it.
+        config: Keys of PPO's config, beside those of a small rollout.
+    """
+    from rlcatalog_ppo import PPO
+
+    small = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 32, "num_epochs": 1, "seed": 0}
+    algo = PPO(env, {**small, **config})
+    before = algo.policy.model.get_weights()
+
+    algo.train()
+
+    assert_every_weight_changed(before, algo.policy.model.get_weights())
+    algo.stop()
+
+
+def record_model_inputs(policy: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate a batch, and return the input dict that the model receives."""
+    inputs: dict[str, Any] = {}
+    forward = policy.model.forward
+
+    def record(input_dict: Any, state: Any, seq_lens: Any) -> Any:
+        inputs.update(input_dict)
+        return forward(input_dict, state, seq_lens)
+
+    policy.model.forward = record
+    policy.evaluate(batch)
+    return inputs
+
+
 def assert_same_weights(algorithm: Any, other: Any) -> None:
     """Assert that the policies of two training algorithms have equal weights."""
     others = other.policy.model.get_weights()
