@@ -14,7 +14,9 @@ from engine_models import squashed_normal
 from torch import distributions as td
 from torch_weights import assert_every_weight_changed, copy_weights
 
+from rlcatalog import Catalog
 from rlcatalog.errors import NoClosedFormError
+from rlcatalog.plugins.discovery import scan
 from rlcatalog_rllib import to_policy
 
 #: Two observations of Pendulum.
@@ -41,18 +43,22 @@ def train(rllib, catalog, dist, **training):
     return Trained(algorithm, module, weights_before, results)
 
 
-@pytest.fixture
-def laplace(rllib, catalog, local_ray):
-    """PPO with Laplace distributions, whose outputs are means and log scales."""
+@pytest.fixture(scope="module")
+def laplace(rllib, local_ray):
+    """PPO with Laplace distributions, whose outputs are means and log scales; not to be trained."""
+    catalog = Catalog(scan(), environ={})
     catalog.register_action_dist("laplace", td.Laplace)
     trained = train(rllib, catalog, "laplace")
     yield trained
     trained.algorithm.stop()
 
 
-@pytest.fixture
-def squashed(rllib, catalog, local_ray):
-    """PPO with squashed normal distributions, whose divergence has no closed form."""
+@pytest.fixture(scope="module")
+def squashed(rllib, local_ray):
+    """PPO with squashed normal distributions, whose divergence has no closed form; not to be
+    trained.
+    """
+    catalog = Catalog(scan(), environ={})
     catalog.register_action_dist(
         "squashed", squashed_normal, num_inputs=lambda space: 2 * space.shape[0]
     )

@@ -4,6 +4,7 @@ If one of these tests fails after an upgrade, Ray has changed the name: adapt
 `rlcatalog_rllib/private_api.py`, which says what the name is for.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -107,6 +108,8 @@ class StoreActor:
     """Actor that reads and writes Ray's key-value store, and can end its process."""
 
     def __init__(self):
+        # RLlib would import TensorFlow, which takes seconds.
+        os.environ["RLLIB_TEST_NO_TF_IMPORT"] = "1"
         from rlcatalog_rllib import private_api
 
         self.api = private_api
@@ -125,12 +128,10 @@ class StoreActor:
         return self.api.error_log()
 
     def end_process(self):
-        import os
-
         os._exit(1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def actor(local_ray):
     """A `StoreActor` that Ray restarts once."""
     pickler = local_ray.cloudpickle

@@ -19,7 +19,7 @@ from torch import nn
 import rlcatalog_rllib
 from rlcatalog.errors import SavedPolicyError, WorkerError
 from rlcatalog_rllib.env_runner import CatalogEnvRunner, check_runners
-from rlcatalog_rllib.worker_deaths import LIMIT, forget_starts, record_start
+from rlcatalog_rllib.worker_deaths import LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,12 @@ class DyingActor:
     """
 
     def __init__(self, way):
-        self.error = record_start()
+        # RLlib would import TensorFlow, which takes seconds.
+        os.environ["RLLIB_TEST_NO_TF_IMPORT"] = "1"
+        from rlcatalog_rllib import worker_deaths
+
+        self.worker_deaths = worker_deaths
+        self.error = worker_deaths.record_start()
         if self.error is not None:
             return
         if way == "SIGSEGV":
@@ -123,8 +128,8 @@ class DyingActor:
         os._exit(1)
 
     def collect_and_start_again(self):
-        forget_starts()
-        return record_start()
+        self.worker_deaths.forget_starts()
+        return self.worker_deaths.record_start()
 
     def get_error(self):
         return self.error

@@ -143,13 +143,9 @@ def test_ray_neither_scales_nor_clips_sampled_actions(rllib, settings):
 # --- masks ----------------------------------------------------------------------------------------
 
 
-def sample_masked_env(rllib, kind, model):
-    """Return a learner, its module, and episodes of two environments, which raise an error at a
-    forbidden action.
-    """
-    config = rllib.configure(lambda: Masked(kind), model, num_envs=2, steps_per_env=30)
-    runner, learner, module = rllib.make_training(config)
-    return learner, module, runner.sample()
+def configure_masked_env(rllib, kind, model):
+    """Return a config with two environments, which raise an error at a forbidden action."""
+    return rllib.configure(lambda: Masked(kind), model, num_envs=2, steps_per_env=30)
 
 
 def join_masks(episodes):
@@ -170,7 +166,10 @@ each_masked_space = pytest.mark.parametrize(
 
 @each_masked_space
 def test_masks_are_obeyed_stored_and_trained_with(rllib, kind, model):
-    learner, module, episodes = sample_masked_env(rllib, kind, model)
+    config = configure_masked_env(rllib, kind, model)
+    runner, learner, module = rllib.make_training(config)
+
+    episodes = runner.sample()
 
     masks = join_masks(episodes)
     assert masks.shape[1] == module.policy.masks.size
@@ -190,7 +189,7 @@ def test_masks_are_obeyed_stored_and_trained_with(rllib, kind, model):
     ],
 )
 def test_stored_logits_of_forbidden_choices_are_minus_infinity(rllib, kind, model):
-    _, _, episodes = sample_masked_env(rllib, kind, model)
+    episodes = rllib.make_runner(configure_masked_env(rllib, kind, model)).sample()
 
     logits = np.concatenate(
         [episode.get_extra_model_outputs("action_dist_inputs") for episode in episodes]
