@@ -11,6 +11,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from faulty_functions import function_that_raises
 from gymnasium import spaces
 
 import rlcatalog
@@ -123,10 +124,7 @@ def failed_freeze(request, policy, monkeypatch):
     """A policy that could not be frozen, and the reason for this."""
     error, reason = request.param
 
-    def load_extension(framework, name):
-        raise error
-
-    monkeypatch.setattr(frozen_wrapper, "load_extension", load_extension)
+    monkeypatch.setattr(frozen_wrapper, "load_extension", function_that_raises(error))
     return policy.freeze(), reason
 
 

@@ -11,6 +11,7 @@ import threading
 from contextlib import chdir
 
 import pytest
+from faulty_functions import function_that_raises
 
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import (
@@ -196,10 +197,9 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch, failing_call):
     write_file(tmp_path, "file", b"old")
     open_before = count_open_files()
 
-    def fail(*arguments):
-        raise OSError(errno.ENOSPC, "disk is full")
+    disk_is_full = OSError(errno.ENOSPC, "disk is full")
 
-    monkeypatch.setattr(os, failing_call, fail)
+    monkeypatch.setattr(os, failing_call, function_that_raises(disk_is_full))
     with pytest.raises(OSError, match="disk is full"):
         write_file(tmp_path, "file", b"new")
 

@@ -9,6 +9,7 @@ import os
 
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises
 from gymnasium import spaces
 from small_catalogs import make_catalog
 
@@ -606,10 +607,8 @@ def small_folder(catalog, directory):
 def test_config_up_to_the_limits_is_built(
     catalog, small_folder, edit_manifest, monkeypatch, hiddens
 ):
-    def raise_instead_of_building(*arguments):
-        raise RuntimeError("the model is built")
-
     edit_manifest(small_folder, config={"fcnet_hiddens": hiddens})
+    raise_instead_of_building = function_that_raises(RuntimeError("the model is built"))
     monkeypatch.setattr(loading, "Policy", raise_instead_of_building)
 
     # The check of the config has passed, because the next step fails.

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
@@ -282,10 +283,7 @@ def let_gymnasium_return(monkeypatch, method, answer):
 
 
 def let_gymnasium_raise(monkeypatch, method, error):
-    def fail(*arguments, **options):
-        raise error
-
-    monkeypatch.setattr(AsyncVectorEnv, method, fail)
+    monkeypatch.setattr(AsyncVectorEnv, method, function_that_raises(error))
 
 
 def test_reset_passes_on_the_answer(workers, monkeypatch):
@@ -326,7 +324,7 @@ def test_first_reported_error_is_raised(has_report, message, workers, make_in_wo
 @pytest.mark.parametrize(
     ("exitcodes", "message"),
     [
-        ([None, -15, None], r"environment 1 \(killed by SIGTERM\)\. See"),
+        ([None, -15, None], r"environment 1 \(killed by SIGTERM\)"),
         ([0, None, None], r"environment 0 \(exit code 0\)\. See"),
         ([None, None, 7], r"environment 2 \(exit code 7\)\. See"),
         ([None, None, None], r"processes ended: unknown which\. See"),

@@ -30,7 +30,7 @@ from rlcatalog_runs.surroundings import usable_cores
 #:   error, or are killed;
 #: - `sleep` is the duration of a run in seconds;
 #: - after Ctrl-C, a run writes a checkpoint, unless `unsaved` names its seed, and ends after a
-#:   second, or, with `stubborn`, after a minute.
+#:   moment, or, with `stubborn`, after a minute.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -81,7 +81,7 @@ def toy(
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             if str(seed) not in values.get("unsaved", "").split("+"):
                 (out / "checkpoints/step-000001500").mkdir(parents=True)
-            time.sleep(60 if "stubborn" in values else 1)
+            time.sleep(60 if "stubborn" in values else 0.3)
             raise
         finally:
             (out / "times.json").write_text(json.dumps([started, time.time()]))
