@@ -254,7 +254,7 @@ EVERY_INT32 = spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32)
             TWO_ACTIONS,
             {"free_log_std": True},
             ConfigError,
-            "categorical, for Discrete.* diag_gaussian",
+            "categorical, for .* diag_gaussian",
             id="free-log-std-for-discrete",
         ),
         pytest.param(

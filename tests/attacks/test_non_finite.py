@@ -292,23 +292,23 @@ def copy_weights(algo):
         # An episode has five steps, so that step 11 of all is the first of the third episode.
         (
             Fault("reward", env=2, step=11, value=np.nan),
-            "environment 2 of 4, step 1 of its episode: the reward is nan",
+            "2 of 4, step 1 of .*the reward is nan",
         ),
         (
             Fault("reward", env=0, step=13, value=np.inf),
-            "environment 0 of 4, step 3 of its episode: the reward is inf",
+            "0 of 4, step 3 of .*the reward is inf",
         ),
         (
             Fault("reward", env=1, step=12, value=1e39),
-            r"environment 1 of 4, step 2 of its episode: the reward is 1e\+39",
+            r"1 of 4, step 2 of .*the reward is 1e\+39",
         ),
         (
             Fault("obs", env=3, step=12, value=np.nan),
-            r"environment 3 of 4, after 2 steps of its episode: .*NaN at obs\['a'\]\[1\]",
+            r"3 of 4, after 2 .*NaN at obs\['a'\]\[1\]",
         ),
         (
             Fault("obs", env=3, step=14, value=-np.inf),
-            r"environment 3 of 4, after 4 steps of its episode: .*-inf at obs\['a'\]\[1\]",
+            r"3 of 4, after 4.*-inf at obs\['a'\]\[1\]",
         ),
     ],
     ids=["NaN reward", "infinite reward", "large reward", "NaN observation", "-inf observation"],

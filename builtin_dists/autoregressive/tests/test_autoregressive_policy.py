@@ -489,7 +489,7 @@ def test_action_with_one_part_is_an_error(framework, space, message):
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        (["action[7]"], r"'action\[7\]' is not a part of the action"),
+        (["action[7]"], r"'action\[7\]' is not a part of the"),
         ([3], "autoregressive_order: 3 is not a part"),
         ([-1], "autoregressive_order: -1 is not a part"),
         ([1, "action[1]"], r"'action\[1\]' is named twice"),

@@ -488,13 +488,13 @@ def test_input_lens_count_values_of_each_place(framework, space, lens):
     ("space", "message"),
     [
         (spaces.Box(-np.inf, np.inf, (2,), np.int16), "needs a lower and an upper bound"),
-        (spaces.Box(0, 50_000, (2,), np.int32), "would need 100,002 logits, more than 100,000;"),
+        (spaces.Box(0, 50_000, (2,), np.int32), "would need 100,002 logits, more than"),
         (
             spaces.Box(np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max - 1, (1,), np.int64),
             "more than 100,000",
         ),
         (spaces.MultiDiscrete([99_999, 2]), "would need 100,001 logits"),
-        (spaces.Box(0, 1, (2,)), "requires a MultiDiscrete or a Box of integers"),
+        (spaces.Box(0, 1, (2,)), "requires a MultiDiscrete or a Box of"),
     ],
     ids=["unbounded", "2 x 50,001", "int64", "99,999 + 2", "float"],
 )

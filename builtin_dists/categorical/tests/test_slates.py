@@ -274,8 +274,8 @@ def test_slate_codes_are_numbers_in_base_of_items():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (np.zeros((1, 63), np.int64), "slates of 63 out of 2 items cannot be numbered"),
-        ([[2]], "slates of 1 out of 2 items cannot be numbered"),
+        (np.zeros((1, 63), np.int64), "slates of 63 out of 2 items cannot"),
+        ([[2]], "slates of 1 out of 2 items cannot"),
     ],
     ids=["above int64", "item 2 of 0 and 1"],
 )
@@ -304,8 +304,8 @@ def test_output_shape_is_number_of_slates(framework, nvec, count):
     [
         (spaces.MultiDiscrete([3, 4]), "equal entries"),
         (spaces.Discrete(3), "needs a MultiDiscrete space"),
-        (spaces.MultiDiscrete([2, 2, 2]), "there are 0 slates of 3 distinct items out of 2"),
-        (spaces.MultiDiscrete([10] * 5), "there are 30,240 slates .* supports 1 to 10,000. Use a"),
+        (spaces.MultiDiscrete([2, 2, 2]), "there are 0 slates of 3 distinct items"),
+        (spaces.MultiDiscrete([10] * 5), "30,240 slates .* supports 1 to 10,000"),
     ],
     ids=["unequal", "Discrete", "no slates", "too many slates"],
 )

@@ -242,17 +242,17 @@ ZERO = np.array([0])
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        ((ZERO,), "expected 2 parts, or one for each of the 4 leaves, found 1"),
-        ((ZERO, {"x": ZERO}), r"action\[1\]: .* keys \['x', 'y'\].*\['x'\]"),
+        ((ZERO,), "one for each of the 4 leaves, found 1"),
+        ((ZERO, {"x": ZERO}), r"\[1\]: .* keys \['x', 'y'\].*\['x'\]"),
         ((ZERO, {"x": ZERO, "y": (ZERO, ZERO), "z": ZERO}), r"keys \['x', 'y', 'z'\]"),
-        ((ZERO, (ZERO, (ZERO, ZERO))), r"action\[1\]: expected a dict .* found a tuple"),
+        ((ZERO, (ZERO, (ZERO, ZERO))), r"\[1\]: expected a dict .* found a tuple"),
         ((ZERO, {"x": ZERO, "y": (ZERO,)}), r"action\[1\]\['y'\]: .* 2 parts, found 1"),
-        ({"x": ZERO}, "action: expected a tuple of 2 parts, found a dict"),
+        ({"x": ZERO}, "a tuple of 2 parts, found a dict"),
         (
             (np.zeros((1, 2)), {"x": ZERO, "y": (ZERO, ZERO)}),
-            r"action\[0\]: expected 1 raw value for each of 1",
+            r"action\[0\]: expected 1 raw value",
         ),
-        (None, "expected a tuple of 2 parts, found a NoneType"),
+        (None, "a tuple of 2 parts, found a NoneType"),
     ],
     ids=[
         "missing part",

@@ -223,7 +223,7 @@ def test_gtrxl_net_as_trunk_has_its_width_as_outputs(cls):
     [
         pytest.param(
             {"post_fcnet_hiddens": [8]},
-            "GTrXLNet does not support post_fcnet_hiddens: it has no dense layers",
+            "GTrXLNet does not support post_fcnet",
             id="post_fcnet_hiddens",
         ),
         pytest.param(

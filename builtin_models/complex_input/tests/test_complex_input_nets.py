@@ -389,7 +389,7 @@ class NetWithoutNumOutputs(RecordingNet):
 @pytest.mark.parametrize(
     ("cls", "error", "message"),
     [
-        (NetWithState, NotServedError, "NetWithState has a state, but the net for a part"),
+        (NetWithState, NotServedError, "NetWithState has a state, but the net"),
         (NetWithPastRewards, NotServedError, "NetWithPastRewards requests the views"),
         (NetWithoutNumOutputs, ModelContractError, "did not set self"),
         (torch.nn.Identity, ModelContractError, "must be a subclass of"),

@@ -202,13 +202,11 @@ def test_keras_backend_of_another_framework_is_an_error():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        pytest.param(
-            lambda x: x[:, None], r"features \[B, F\], found \w+ of shape \(2, 1, 4\)", id="3-axes"
-        ),
+        pytest.param(lambda x: x[:, None], r"found \w+ of shape \(2, 1, 4\)", id="3-axes"),
         pytest.param(lambda x: tf.cast(x > 0, tf.int32), "floating-point features", id="integers"),
         pytest.param(
             lambda x: (x, [x]),
-            r"found \w+ of shape \(2, 4\) and list of shape \(\).*has no state: set use_lstm",
+            "list of shape .*no state: set use_lstm",
             id="pair-with-a-state",
         ),
     ],

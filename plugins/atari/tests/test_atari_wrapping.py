@@ -357,7 +357,7 @@ def test_changed_observations_are_left_as_they_are(breakout, change, wrapper, pr
         pytest.param(
             {},
             {"custom_preprocessor": "generic_pixel"},
-            "custom_preprocessor needs unchanged observations",
+            "custom_preprocessor needs unchanged",
             id="custom-preprocessor",
         ),
     ],

@@ -523,12 +523,12 @@ def test_weights_of_an_lstm_do_not_fit_a_separate_value():
         pytest.param([np.zeros(3)], "expected a dictionary, found list", id="list"),
         pytest.param(
             "checkpoint-100",
-            r"expected a dictionary, found str\. Files are not supported",
+            r"expected a dictionary, found str\.",
             id="path",
         ),
         pytest.param(
             {"a": {}, "b": {}},
-            r"several policies, \['a', 'b'\]; pass the weights",
+            r"several policies, \['a', 'b'\]",
             id="two-policies",
         ),
     ],
@@ -556,13 +556,13 @@ def test_attention_weights_of_tensorflow_are_an_error():
         pytest.param(
             BYTES,
             TWO_LAYERS,
-            r"scales the Box.* Build the policy with scale_integers=False",
+            "scales the Box.* scale_integers=False",
             id="scaled-integers",
         ),
         pytest.param(
             IMAGE_42x42,
             {**UNSCALED, "post_fcnet_hiddens": [4]},
-            "the same weights would behave differently",
+            "same weights would behave differently",
             id="post-layers-behind-a-visionnet",
         ),
         pytest.param(

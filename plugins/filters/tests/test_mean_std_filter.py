@@ -267,7 +267,7 @@ def test_clip_must_be_positive(clip):
         pytest.param(
             (3,),
             np.zeros(2),
-            r"x: expected shape \(3,\), or a batch .*; found shape \(2,\)",
+            r"shape \(3,\), or .*; found shape \(2,\)",
             id="length",
         ),
         pytest.param((3,), np.zeros((2, 2, 3)), r"found shape \(2, 2, 3\)", id="three-axes"),
@@ -278,7 +278,7 @@ def test_clip_must_be_positive(clip):
         pytest.param(
             {"a": (2,)},
             {"b": np.zeros(2)},
-            r"x: expected a dict with the keys \['a'\], found \['b'\]",
+            r"with the keys \['a'\], found \['b'\]",
             id="keys",
         ),
         pytest.param(
@@ -287,13 +287,13 @@ def test_clip_must_be_positive(clip):
         pytest.param(
             ((2,), None),
             (np.zeros(2),),
-            "x: expected a tuple of 2 values, found 1 values",
+            "a tuple of 2 values, found 1 values",
             id="shorter-tuple",
         ),
         pytest.param(
             ((2,), None),
             np.zeros(2),
-            "x: expected a tuple of 2 values, found ndarray",
+            "a tuple of 2 values, found ndarray",
             id="no-tuple",
         ),
     ],

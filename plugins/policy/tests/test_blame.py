@@ -294,8 +294,8 @@ class FailingShape(Categorical):
     ("dist_class", "match"),
     [
         (NeedsFourInputs, "it takes 3 inputs for Discrete"),
-        (TakesNoModel, r"__init__ is called with \(inputs, model\), but takes \(inputs\)"),
-        (FailingShape, "required_model_output_shape.*ZeroDivisionError"),
+        (TakesNoModel, r"\(inputs, model\), but takes \(inputs\)"),
+        (FailingShape, "_output_shape.*ZeroDivisionError"),
     ],
 )
 def test_dist_that_does_not_match_its_declaration_is_an_error(build_with_dist, dist_class, match):

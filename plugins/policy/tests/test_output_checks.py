@@ -392,8 +392,8 @@ def checker_of_other_codec(custom_policy, monkeypatch):
 @pytest.mark.parametrize(
     ("choice", "match"),
     [
-        (np.nan, "expected finite numbers for Discrete.*, found nan in row 1"),
-        (7, "expected an action of the space for Discrete.*, found .*7.* in row 1"),
+        (np.nan, "finite numbers .*, found nan in row 1"),
+        (7, "an action of .*, found .*7.* in row 1"),
     ],
 )
 def test_space_may_reject_the_actions(checker_of_other_codec, choice, match):

@@ -132,7 +132,7 @@ def test_every_flipped_byte_of_the_arrays(saved):
     ("version", "message"),
     [
         pytest.param(3, r"missing: \['checksum'\]", id="this-version"),
-        pytest.param(1, "format version 1; .* reads versions 2 and 3", id="version-without"),
+        pytest.param(1, "version 1; .* reads versions 2 and 3", id="version-without"),
     ],
 )
 def test_save_without_a_checksum_is_rejected(saved, version, message):

@@ -218,12 +218,12 @@ def test_learns_cartpole_a_little(framework):
         (
             {"learning_rate": 1},
             UnknownConfigKeyError,
-            "Unknown PPO config key 'learning_rate'. Here it is called 'lr'.",
+            "'learning_rate'. Here it is called 'lr'",
         ),
         (
             {"num_minibatches": 4},
             UnknownConfigKeyError,
-            "'minibatch_size', the number of steps in one minibatch.",
+            "'minibatch_size', the number of steps",
         ),
         ({"gama": 1}, UnknownConfigKeyError, "Did you mean 'gamma'"),
         ({"lr": "fast"}, ConfigError, "expected 'float', got 'str'"),

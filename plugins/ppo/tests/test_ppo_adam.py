@@ -208,7 +208,7 @@ def test_state_is_on_meta_device_if_weight_is():
         ),
         pytest.param(
             torch.zeros(4, 4)[:, :2],
-            r"shape \(4, 2\) and strides \(4, 1\) is a view",
+            r"strides \(4, 1\) is a view",
             id="memory-with-gaps",
         ),
         pytest.param(torch.zeros(3).expand(2, 3), "or overlaps", id="overlapping-memory"),

@@ -169,8 +169,8 @@ def test_film_that_is_not_written_leaves_the_old_file(tmp_path):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("film.avi", r"expected a file that ends in \.mp4 or \.gif"),
-        ("film", r"expected a file that ends in \.mp4 or \.gif"),
+        ("film.avi", r"a file that ends in \.mp4 or \.gif"),
+        ("film", r"a file that ends in \.mp4 or \.gif"),
         ("folder.mp4", r"folder\.mp4 is a folder"),
         ("file/film.mp4", "its folder cannot be created"),
     ],

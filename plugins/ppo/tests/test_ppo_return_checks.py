@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from faulty_functions import function_that_raises
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
@@ -203,11 +204,8 @@ def test_call_env_names_the_line_that_raised(error_type):
 def test_call_env_does_not_change_errors_of_the_catalog():
     error = ObservationError("it explains itself")
 
-    def raise_error():
-        raise error
-
     with pytest.raises(ObservationError) as caught:
-        call_env(EnvironmentFaultError, raise_error)
+        call_env(EnvironmentFaultError, function_that_raises(error))
     assert caught.value is error
 
 
@@ -326,24 +324,24 @@ def test_lists_become_arrays():
     [
         (
             (OBS, np.ones(3), NEITHER, NEITHER, {}),
-            r"returned reward of shape \(3,\) and float64; .*\(2,\) and numbers",
+            r"reward of shape \(3,\) .*\(2,\) and num",
         ),
         (
             (OBS, np.ones(2, complex), NEITHER, NEITHER, {}),
-            "returned reward .*complex128.* and numbers",
+            "reward .*complex128.* and numbers",
         ),
         (
             (OBS, REWARDS, np.zeros(2, int), NEITHER, {}),
-            "returned terminated .*int64.* and booleans",
+            "terminated .*int64.* and booleans",
         ),
         (
             (OBS, REWARDS, NEITHER, np.zeros((2, 1), bool), {}),
-            r"returned truncated of shape \(2, 1\) and bool",
+            r"truncated of shape \(2, 1\) and bool",
         ),
-        ((OBS, REWARDS, NEITHER, {}), r"expected \(obs, reward, terminated, truncated, infos\)"),
+        ((OBS, REWARDS, NEITHER, {}), r"\(obs, reward, terminated, truncated,"),
         (
             (OBS, REWARDS, NEITHER, NEITHER, NEITHER, {}),
-            r"expected \(obs, reward, terminated, truncated, infos\)",
+            r"\(obs, reward, terminated, truncated,",
         ),
     ],
     ids=["length", "dtype", "not booleans", "shape", "too few values", "too many values"],

@@ -63,11 +63,11 @@ def test_training_survives_a_last_minibatch_of_one_row():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"minibatch_size": 1}, r"minibatch_size = 1: advantages are normalised .* Set 2 or more"),
+        ({"minibatch_size": 1}, "minibatch_size = 1: .* Set 2 or more"),
         ({"num_envs": 1, "rollout_length": 1, "minibatch_size": 1}, "Set 2 or more"),
         (
             {"num_envs": 1, "rollout_length": 1},
-            r"num_envs \* rollout_length = 1: advantages are normalised",
+            r"\* rollout_length = 1: advantages are",
         ),
     ],
     ids=["minibatches of one row", "one row in minibatches", "one row"],

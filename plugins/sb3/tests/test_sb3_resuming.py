@@ -545,7 +545,7 @@ class FileOpener:
         pytest.param("--engine ppo", CatalogError, "this run used engine 'sb3'", id="ppo"),
         # The error is another one if rlcatalog-rllib is not installed.
         pytest.param(
-            "--engine rllib", CatalogError, "this run used engine 'sb3'|rlcatalog-rllib", id="rllib"
+            "--engine rllib", CatalogError, "used engine 'sb3'|rlcatalog-rllib", id="rllib"
         ),
     ],
 )

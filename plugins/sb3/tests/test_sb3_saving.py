@@ -230,7 +230,7 @@ def test_exported_actor_of_sac_has_its_densities(net_arch, tmp_path):
         pytest.param(
             {"post_fcnet_hiddens": [8]},
             {"net_arch": [8], "activation_fn": torch.nn.Tanh},
-            r"have the activations tanh;.*Set net_arch=\[\]",
+            r"activations tanh;.*Set net_arch=\[\]",
             id="two activations",
         ),
         pytest.param({"no_final_linear": True}, {}, "no_final_linear", id="no final layer"),
