@@ -268,16 +268,6 @@ def test_registered_part_without_match_is_not_a_default():
     assert choose_part(catalog) == "rlcatalog-fcnet/fcnet"
 
 
-def test_registered_part_replaces_one_of_its_name():
-    catalog = make_catalog()
-    catalog.register(declare_model("mine", match=match_all))
-
-    catalog.register(declare_model("mine"))
-
-    # The second one has no match function.
-    assert choose_part(catalog) == "rlcatalog-fcnet/fcnet"
-
-
 @pytest.mark.parametrize(
     ("custom_model", "part"),
     [

@@ -136,10 +136,6 @@ def test_registered_part_wins_at_the_lowest_rank(registered, built_in, third_par
     assert choice.part is registered
 
 
-def test_built_in_part_wins_over_a_better_rank(built_in, third_party):
-    assert choose("trunk", [third_party, built_in], REQUEST).part is built_in
-
-
 def test_third_party_part_fills_the_trunk_if_nothing_else_fits(third_party):
     assert choose("trunk", [third_party], REQUEST).part is third_party
 
@@ -290,15 +286,6 @@ def built_in_for_boxes():
         kinds=("box",),
         distribution="rlcatalog-preprocessors",
     )
-
-
-def test_part_of_the_package_of_a_space_class_wins(built_in_for_boxes):
-    acme_codec = make_preprocessor("codec", target="acme.parts:C", kinds=(ACME_ANGLE_KIND,))
-    request = make_request(AcmeAngle(-1, 1, (2,), np.float32))
-
-    choice = choose("preprocessor", [built_in_for_boxes, acme_codec], request)
-
-    assert choice.part is acme_codec
 
 
 @pytest.mark.parametrize(

@@ -100,13 +100,6 @@ def test_wrapper_candidates_are_registered_built_in_or_preferred():
     assert {part.name for part in slots.env_wrappers({})} == {"mine", "atari", "preferred"}
 
 
-def test_wrapper_with_a_switch_is_a_candidate_if_it_is_on():
-    slots = make_slots(make_wrapper("switched", switch="acme_on"))
-
-    assert [part.name for part in slots.env_wrappers({})] == []
-    assert [part.name for part in slots.env_wrappers({"acme_on": True})] == ["switched"]
-
-
 def test_named_part_is_found_by_its_address():
     half = make_filter("half")
 

@@ -79,33 +79,6 @@ def explain_slot(catalog, slot, config=None, *, obs=THREE_FEATURES, action=TWO_A
 # --- switches -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def acme_gru(make_plugin):
-    """A plugin with the memory acme_gru, which `acme_on` turns on. Its class does not exist."""
-    spec = declare_switched_memory("acme", "acme_gru", "acme_on")
-    return make_plugin("acme", switches=["acme_on"], models=[spec])
-
-
-def test_part_with_a_switch_is_chosen_if_it_is_on(acme_gru):
-    memory = explain_slot(make_catalog(acme_gru), "memory", {"acme_on": True})
-
-    assert memory["chosen"] == "acme_gru"
-    assert "acme_on" in memory["config_keys"]
-    chosen = memory["candidates"][0]
-    assert chosen["name"] == "acme_gru"
-    assert chosen["rank"] == "SPECIFIC"
-    assert chosen["reason"] == "acme_on is set"
-
-
-def test_part_with_a_switch_is_not_chosen_if_it_is_off(acme_gru):
-    memory = explain_slot(make_catalog(acme_gru), "memory", {})
-
-    assert memory["chosen"] is None
-    [candidate] = [part for part in memory["candidates"] if part["name"] == "acme_gru"]
-    assert candidate["rank"] is None
-    assert candidate["reason"] == "acme_on is not set; to choose it: acme_on=True"
-
-
 each_match_function = pytest.mark.parametrize(
     "fields",
     [
