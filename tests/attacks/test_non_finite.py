@@ -414,19 +414,19 @@ def test_ppo_takes_no_step_after_a_traced_loss_that_is_nan():
 # --- the command line -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def interrupted_run(tmp_path, monkeypatch):
-    """The folder of a run that ended at a reward of NaN, and its error."""
+@pytest.fixture(scope="module")
+def interrupted_run(tmp_path_factory):
+    """The folder of a run that ended at a reward of NaN, and its error; not to be written to."""
     fault = Fault("reward", env=2, step=20, value=np.nan)
-    monkeypatch.setitem(
-        gym.registry, "FaultyEnv-v0", EnvSpec("FaultyEnv-v0", partial(FaultyEnv, fault))
-    )
+    spec = EnvSpec("FaultyEnv-v0", partial(FaultyEnv, fault))
     FaultyEnv.count = 0
-    folder = tmp_path / "run"
+    folder = tmp_path_factory.mktemp("interrupted") / "run"
     line = ["train", "FaultyEnv-v0", "--steps", "400", "--out", str(folder)]
     line += ["--model", "fcnet_hiddens=[4]", "--framework", "torch"]
     line += ["--set=num_envs=4", "--set=rollout_length=8", "--set=minibatch_size=16"]
-    result = CliRunner().invoke(make_app(line), line)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(gym.registry, "FaultyEnv-v0", spec)
+        result = CliRunner().invoke(make_app(line), line)
     return folder, result.exception
 
 

@@ -275,7 +275,7 @@ class TestSacWithoutNextSteps:
             expected = batch.reward[:, None]
             np.testing.assert_allclose(as_array(values, framework), expected, atol=0.05)
 
-    def test_actions_are_sampled_within_bounds(self, learner, batch, train):
+    def test_actions_are_sampled_within_bounds(self, learner, batch):
         act, _ = learner
         actions = act(np.repeat(batch.obs, 50, axis=0), explore=True)
         assert actions.shape == (300, 1)

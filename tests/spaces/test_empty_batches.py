@@ -5,6 +5,7 @@ of a full one.
 from __future__ import annotations
 
 import contextlib
+from functools import cache
 
 import numpy as np
 import pytest
@@ -166,9 +167,15 @@ class Batches:
         return self.policy.act(empty_obs, state, prev_reward=np.zeros(0, np.float32))
 
 
+@cache
+def make_batches(part, framework):
+    return Batches(part, framework)
+
+
 @pytest.fixture
 def batches(part, framework):
-    return Batches(part, framework)
+    """The batches of a part, which several tests read."""
+    return make_batches(part, framework)
 
 
 for_each_part = pytest.mark.parametrize("part", PARTS)

@@ -166,10 +166,22 @@ def read_steps(folder):
 # --- runs of the engine ---------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def finished_runs(tmp_path_factory):
+    """A folder for the run that `finished` trains once, and for what it printed."""
+    return tmp_path_factory.mktemp("finished_runs")
+
+
 @pytest.fixture
-def finished(train, tmp_path):
-    """The folder of a run of 100 steps, 20 in an iteration, and what it printed."""
-    folder = tmp_path / "finished"
+def finished(train, finished_runs):
+    """The folder of a run of 100 steps, 20 in an iteration, and what it printed.
+
+    It is not to be written to: later tests get the same run.
+    """
+    folder = finished_runs / "run"
+    output = finished_runs / "output"
+    if output.exists():
+        return folder, output.read_text()
     arguments = [
         "--engine=acme_turbo",
         "--acme-boost=20",
@@ -185,7 +197,15 @@ def finished(train, tmp_path):
     ]
     status, printed = train("CartPole-v1", *arguments, "--out", folder)
     assert status == 0, printed
+    output.write_text(printed)
     return folder, printed
+
+
+@pytest.fixture
+def copy_of_finished(finished, tmp_path):
+    """A copy of the folder of that run."""
+    folder, _ = finished
+    return shutil.copytree(folder, tmp_path / "copy")
 
 
 def test_run_reports_each_iteration(finished):
@@ -237,8 +257,8 @@ def test_run_writes_its_config_and_record(finished):
     assert read_record(folder)["status"] == "finished"
 
 
-def test_resumed_run_adds_iterations(finished, train):
-    folder, _ = finished
+def test_resumed_run_adds_iterations(copy_of_finished, train):
+    folder = copy_of_finished
 
     status, printed = train("--resume", folder, "--steps", 130, "--acme-boost", 10)
 
@@ -249,8 +269,8 @@ def test_resumed_run_adds_iterations(finished, train):
     assert len(lines) == 9  # the names, and 8 iterations
 
 
-def test_run_resumes_from_an_earlier_checkpoint(finished, train):
-    folder, _ = finished
+def test_run_resumes_from_an_earlier_checkpoint(copy_of_finished, train):
+    folder = copy_of_finished
     assert train("--resume", folder, "--steps", 130, "--acme-boost", 10)[0] == 0
 
     checkpoint = folder / "checkpoints/step-000000120"
