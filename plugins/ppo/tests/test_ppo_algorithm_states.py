@@ -67,19 +67,6 @@ def test_set_back_restores_learner_and_policy(part):
     assert repr(algo.state()[part]) != repr(later_state[part])
 
 
-def test_set_back_restores_kl_coeff():
-    # No KL divergence reaches this target, so each update halves the coefficient.
-    algo = PPO(ThreeStepEnv, {**QUICK, "kl_coeff": 0.5, "kl_target": 1e9})
-    algo.train()
-    state = algo.state()
-    assert algo.train()["info"]["learner"]["kl_coeff"] == 0.25
-
-    algo.set_back(state)
-
-    assert algo.state()["learner"]["kl_coeff"] == 0.25
-    assert algo.train()["info"]["learner"]["kl_coeff"] == 0.25
-
-
 # --- callbacks ------------------------------------------------------------------------------------
 
 

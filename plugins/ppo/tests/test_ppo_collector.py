@@ -28,40 +28,6 @@ all_modes = pytest.mark.parametrize("mode", MODES)
 # --- rewards and episodes -------------------------------------------------------------------------
 
 
-@all_modes
-def test_rollout_has_rewards_and_ends_of_environments(mode):
-    envs = ScriptedEnvs(
-        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
-        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
-        autoreset=mode,
-    )
-
-    rollout = make_collector(envs).collect(2)
-
-    rewards = [[1, 2, 3], [4, 5, 6]]
-    if mode == "next_step":
-        rewards[1] = [0, 0, 6]  # the second step only resets environments 0 and 1
-    assert rollout.reward.tolist() == rewards
-    assert rollout.reward.dtype == np.float32
-    assert rollout.done.tolist() == [[True, True, False], [False, False, True]]
-
-
-@all_modes
-def test_policy_receives_rewards_of_previous_step(mode):
-    policy = RecordingPolicy()
-    envs = ScriptedEnvs(
-        step(rewards=[1.0, 2.0, 3.0]),
-        step(rewards=[4.0, 5.0, 6.0]),
-        step(rewards=[7.0, 8.0, 9.0]),
-        autoreset=mode,
-    )
-
-    make_collector(envs, policy).collect(3)
-
-    # Before the first step there are no rewards.
-    assert policy.previous_rewards == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
-
-
 @pytest.mark.parametrize(
     "rewards",
     [[1, 2, 3], [True, False, True], [3e38, -3e38, 0.0], np.float32([0.5, 1, 2])],
@@ -130,25 +96,6 @@ def test_environments_reset_themselves_in_other_modes(mode):
     assert len(envs.resets) == 1  # the first one
 
 
-@all_modes
-def test_ended_episodes_are_counted(mode):
-    envs = ScriptedEnvs(
-        step(rewards=[1.0, 2.0, 3.0]),
-        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
-        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2]),
-        autoreset=mode,
-    )
-    collector = make_collector(envs)
-
-    collector.collect(3)
-
-    assert collector.episodes.get_state() == {
-        "returns": [1 + 1, 2 + 2, 3 + 3 + 6],  # of environments 0, 1 and 2
-        "lengths": [2, 2, 3],
-        "total": 3,
-    }
-
-
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_state_has_counts_of_episodes_in_progress(mode):
     envs = ScriptedEnvs(
@@ -181,27 +128,6 @@ def test_policy_restarts_where_episodes_end(mode):
 
     # Nothing restarts after the first and the last step.
     assert policy.restarted_rows == [[True, True, False], [False, False, True]]
-
-
-@pytest.mark.parametrize(
-    ("mode", "first_observation"),
-    [
-        ("same_step", 1),  # the step that ends an episode returns it
-        ("disabled", 200),  # the second reset returns it
-    ],
-)
-def test_next_episode_begins_with_its_first_observation(mode, first_observation):
-    # These environments observe t after step t, and 100 * k after reset k.
-    envs = ScriptedEnvs(
-        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0, 1, 2]),
-        step(rewards=[1.0, 2.0, 3.0]),
-        autoreset=mode,
-    )
-
-    rollout = make_collector(envs).collect(2)
-
-    np.testing.assert_array_equal(rollout.obs[0], observe(100))  # from the first reset
-    np.testing.assert_array_equal(rollout.obs[1], observe(first_observation))
 
 
 def test_on_step_gets_a_record_of_each_step():
@@ -241,19 +167,6 @@ def test_steps_are_not_idle_in_other_modes(mode):
     rollout = make_collector(end_two_episodes_then_one(mode)).collect(4)
 
     assert rollout.idle is None
-
-
-def test_idle_step_does_not_count_as_step_of_episode():
-    envs = ScriptedEnvs(
-        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
-        step(rewards=[0.0, 0.0, 3.0]),
-        autoreset="next_step",
-    )
-    collector = make_collector(envs)
-
-    collector.collect(2)
-
-    assert collector.get_state()["lengths"].tolist() == [0, 0, 2]
 
 
 def test_reward_of_idle_step_counts_for_no_episode():
@@ -304,22 +217,6 @@ last_observations = pytest.mark.parametrize(
 
 
 @last_observations
-def test_truncated_episode_is_bootstrapped(mode, last_observation):
-    envs = ScriptedEnvs(
-        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0, 2], truncated_envs=[1, 2]),
-        step(rewards=[1.0, 2.0, 3.0]),
-        autoreset=mode,
-    )
-
-    # The value that this policy gives to an observation is the observation itself.
-    rollout = make_collector(envs, RecordingPolicy(), gamma=0.5).collect(2)
-
-    # Only environment 1 is truncated without being terminated, at the first step.
-    expected = [[0, 0.5 * last_observation, 0], [0, 0, 0]]
-    np.testing.assert_allclose(rollout.bootstrap, expected, rtol=1e-6)
-
-
-@last_observations
 def test_only_truncated_episodes_are_valued(mode, last_observation):
     policy = RecordingPolicy()
     envs = ScriptedEnvs(
@@ -334,17 +231,6 @@ def test_only_truncated_episodes_are_valued(mode, last_observation):
     assert of_truncated_episode["obs"].tolist() == [pytest.approx(last_observation)]
     assert of_truncated_episode["prev_reward"] == [2.0]  # of environment 1
     assert len(at_the_end["obs"]) == 3  # all environments, after the last step
-
-
-@all_modes
-def test_last_value_is_that_of_the_next_observations(mode):
-    collector = make_collector(end_two_episodes_then_one(mode))
-
-    rollout = collector.collect(4)
-
-    # This policy's value of an observation is its first number.
-    next_observations = collector.get_state()["encoded"]
-    np.testing.assert_array_equal(rollout.last_value, next_observations[:, 0, 0])
 
 
 def return_batch(policy, batch, others, episode):

@@ -264,21 +264,6 @@ class CountingPolicy(RecordingPolicy):
         return super().values(encoded, state, **arguments)
 
 
-@pytest.mark.parametrize("mode", ["same_step", "disabled"])
-def test_sequences_begin_with_episodes(mode):
-    envs = ScriptedEnvs(
-        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
-        step(rewards=[1.0, 2.0, 3.0]),
-        autoreset=mode,
-    )
-
-    rollout = make_collector(envs, CountingPolicy()).collect(2)
-
-    first_step, second_step = rollout.starts.tolist()
-    assert first_step == [True, True, True]
-    assert second_step == [True, True, False]  # environment 2 goes on
-
-
 def test_sequence_is_cut_after_max_seq_len():
     five_steps = [step(rewards=[1.0, 2.0, 3.0])] * 5
     envs = ScriptedEnvs(*five_steps, autoreset="same_step")

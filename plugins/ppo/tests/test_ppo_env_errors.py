@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlcatalog import SpaceInfo
-from rlcatalog.errors import NonFiniteError, ObservationError
+from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo.advantages import check_finite
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.env_returns import RESET, STEP, ReturnChecker
 
 # --- errors about rows ----------------------------------------------------------------------------
-
-
-def test_error_about_row_names_its_environment():
-    lengths = np.array([3, 1, 4, 1, 5])  # steps of each environment's episode
-    message = "environment 2 of 5, after 4 steps of its episode: bad"
-
-    with pytest.raises(NonFiniteError, match=message) as caught, EnvErrors(lengths):
-        raise NonFiniteError("bad", row=2)
-
-    assert caught.value.row == 2
 
 
 def test_error_about_row_of_subset_names_its_environment():
@@ -48,22 +35,6 @@ def test_error_about_no_row_is_unchanged(error):
     assert caught.value is error
 
 
-def test_invalid_observation_names_its_environment():
-    class PolicyThatRefusesNone:
-        request = SimpleNamespace(obs=SpaceInfo.read(spaces.Box(-1, 1, (3,), np.float32)))
-        resolution = SimpleNamespace(request=request)
-
-        def preprocess(self, observations, update=False):
-            if None in observations:
-                raise ObservationError("is None")
-
-    errors = EnvErrors(lengths=np.array([2, 4, 8]))  # steps of each environment's episode
-
-    message = "environment 1 of 3, after 4 steps of its episode: is None"
-    with pytest.raises(ObservationError, match=message):
-        errors.encode(PolicyThatRefusesNone(), [0, None, 1])  # environment 1 observes None
-
-
 def test_infinite_target_is_an_error_though_its_terms_are_finite():
     large = np.float32([[1.0, 1.0], [1.0, 3e38]])  # 2 steps of 2 environments
     zeros = np.zeros((2, 2), np.float32)
@@ -84,18 +55,12 @@ def find_fault(returned, names):
     return ReturnChecker(spaces.Discrete(2)).fault(returned, names)
 
 
-def test_single_done_of_older_interface_is_named():
-    fault = find_fault((0, 0.0, True, {}), STEP)
-
-    assert fault.startswith("returned 4 values")
-    assert "older interface" in fault
-
-
 @pytest.mark.parametrize(
     ("names", "returned"),
     [
         pytest.param(STEP, [0, 0.0, True, {}], id="list"),
         pytest.param(STEP, (0, 0.0, True), id="three-values"),
+        pytest.param(STEP, (0, 0.0, True, False, 0, {}), id="six-values"),
         pytest.param(RESET, (0, 0.0, True, {}), id="reset"),
     ],
 )

@@ -49,16 +49,6 @@ def train_away_from_batch(algo):
 
 
 @both_frameworks
-def test_kl_is_zero_before_first_update(framework):
-    algo = PPO("CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": 1e-9})
-    batch = collect_batch(algo)
-
-    kl = to_array(algo.policy.evaluate(batch).kl)
-
-    np.testing.assert_allclose(kl, 0.0, atol=1e-6)
-
-
-@both_frameworks
 def test_kl_is_from_old_to_new_distribution(framework):
     # So small a coefficient has no influence, but the KL divergence is computed.
     config = {**SMALL, "framework": framework, "kl_coeff": 1e-9, "kl_target": 0.0}
@@ -73,19 +63,6 @@ def test_kl_is_from_old_to_new_distribution(framework):
     expected = (np.exp(old_logp) * (old_logp - new_logp)).sum(axis=1)
     assert expected.max() > 1e-4  # the policies differ
     np.testing.assert_allclose(to_array(evaluation.kl), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.slow)])
-def test_large_kl_coeff_keeps_policy_near_old_one(framework):
-    mean_kl = {}
-    for kl_coeff in (1e-6, 20.0):
-        config = {**SMALL, "framework": framework, "kl_coeff": kl_coeff}
-        algo = PPO("CartPole-v1", config)
-        algo._learner._adapt_kl_coeff = lambda kl: None  # the coefficient stays constant
-        batch = train_away_from_batch(algo)
-        mean_kl[kl_coeff] = float(to_array(algo.policy.evaluate(batch).kl).mean())
-
-    assert mean_kl[20.0] < 0.3 * mean_kl[1e-6]
 
 
 @pytest.mark.parametrize(("kl_target", "factor"), [(1e-7, 2.0), (10.0, 0.5)])

@@ -320,16 +320,6 @@ def test_kl_coeff_changes_beyond_one_and_a_half_targets(kl_target, kl, factor):
     assert learner.kl_coeff == 0.5 * factor
 
 
-@pytest.mark.parametrize("kl", [0.0, 2.26])
-def test_kl_coeff_of_zero_stays_zero(kl):
-    learner = make_learner(PPOConfig(kl_coeff=0.0, num_epochs=1), mean_kl=kl)
-
-    result = learner.update(make_batch(rows=4), lr=0.1)
-
-    assert "kl_coeff" not in result
-    assert learner.kl_coeff == 0.0
-
-
 # --- the state of a learner -----------------------------------------------------------------------
 
 

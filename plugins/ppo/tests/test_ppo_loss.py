@@ -81,14 +81,6 @@ def test_loss_is_weighted_sum_of_its_parts(framework):
     assert float(result.total) == pytest.approx(total, rel=1e-5)
 
 
-def test_loss_without_kl_coeff_leaves_out_kl():
-    config = PPOConfig(vf_loss_coeff=0.0, entropy_coeff=0.0)
-
-    result = compute_losses("torch", config, ratio=[1, 1], kl=[1, 3], kl_coeff=0.0)
-
-    assert float(result.total) == 0.0
-
-
 @both_frameworks
 def test_nearly_equal_advantages_are_not_blown_up(framework):
     config = PPOConfig(clip_param=0.2)

@@ -201,31 +201,6 @@ def make_in_worker(make_in_parent, signal_calls, monkeypatch):
     return make_in_parent
 
 
-def test_parent_makes_the_environment_as_it_is(make_in_parent, signal_calls):
-    env = make_in_parent()
-
-    assert type(env) is Resumable
-    assert signal_calls == []
-
-
-def test_worker_ignores_ctrl_c(make_in_worker, signal_calls):
-    make_in_worker()
-
-    assert signal_calls == [(signal.SIGINT, signal.SIG_IGN)]
-
-
-def test_worker_passes_on_what_its_environment_returns(make_in_worker):
-    env = make_in_worker()
-    assert type(env.env) is Resumable
-
-    obs, _ = env.reset(seed=1)
-    assert obs.tolist() == [2.5, 2.5]
-
-    obs, *rest = env.step(0)
-    assert obs.tolist() == [2.75, 2.75]
-    assert rest == [1.5, False, True, {}]
-
-
 def test_worker_reports_an_error_of_reset_in_the_info(make_in_worker):
     env = make_in_worker()
     TwoStates.failing = "reset"
@@ -286,25 +261,6 @@ def let_gymnasium_raise(monkeypatch, method, error):
     monkeypatch.setattr(AsyncVectorEnv, method, function_that_raises(error))
 
 
-def test_reset_passes_on_the_answer(workers, monkeypatch):
-    let_gymnasium_return(monkeypatch, "reset", ("obs", {"other": 1}))
-
-    assert workers.reset() == ("obs", {"other": 1})
-
-
-def test_step_passes_on_the_answer(workers, monkeypatch):
-    let_gymnasium_return(monkeypatch, "step", ("obs", 1, 2, 3, {"_other": 1}))
-
-    assert workers.step(0) == ("obs", 1, 2, 3, {"_other": 1})
-
-
-@pytest.mark.parametrize("answer", [(1, 2, 3), ("a", {"x": 1})], ids=["numbers", "dict-at-end"])
-def test_call_passes_on_the_answer(answer, workers, monkeypatch):
-    let_gymnasium_return(monkeypatch, "call", answer)
-
-    assert workers.call("resume_state") == answer
-
-
 @pytest.mark.parametrize(
     ("has_report", "message"),
     [([True, True, True], "a"), ([False, True, True], "b"), ([False, False, True], "c")],
@@ -349,13 +305,6 @@ def test_process_that_ended_without_an_exit_code_is_named(workers, monkeypatch):
 
 
 # --- closing --------------------------------------------------------------------------------------
-
-
-def test_idle_workers_close(workers, gymnasium_class):
-    workers.close_extras(5)
-
-    assert gymnasium_class.closed == [{"timeout": 5, "terminate": False}]
-    assert workers._state is AsyncState.DEFAULT
 
 
 def test_workers_end_at_once_if_asked(workers, gymnasium_class):
