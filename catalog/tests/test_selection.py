@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank, Request, SpaceInfo
 from rlcatalog.choice.selection import Choice, choose, match_of
-from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, PartError
+from rlcatalog.errors import AmbiguousChoiceError, PartError
 from rlcatalog.plugins import Part
 
 THREE_FEATURES = Box(-1, 1, (3,), np.float32)
@@ -191,21 +191,6 @@ def test_switch_selects_its_part_before_any_rank(value, chosen):
     request = make_request(config={"acme_on": value, "other_key": True})
 
     assert choose("trunk", [best, gru], request).part.name == chosen
-
-
-def test_named_part_is_chosen_before_a_switch():
-    gru = make_model("gru", switch="acme_on")
-    best = make_model("best", match=match_as(Rank.SPECIFIC))
-    request = make_request(config={"acme_on": True})
-
-    assert choose("trunk", [best, gru], request, named=best).part is best
-
-
-def test_switch_of_a_part_that_does_not_fit_is_an_error():
-    picky = make_model("picky", match=match_as(None, "too small"), switch="acme_on")
-
-    with pytest.raises(NoMatchError, match=r"acme_on=True .*'picky'.* too small"):
-        choose("trunk", [picky], make_request(config={"acme_on": True}))
 
 
 # --- classes of spaces, ranks and preferences -----------------------------------------------------
@@ -461,16 +446,6 @@ def catch_tie(slot, *candidates, request=REQUEST, prefer=()):
     with pytest.raises(AmbiguousChoiceError) as caught:
         choose(slot, candidates, request, prefer=prefer)
     return str(caught.value)
-
-
-def test_two_switches_error_says_to_remove_one():
-    gru = make_model("gru", switch="gru_on", distribution="acme")
-    s4 = make_model("s4", switch="s4_on", distribution="zeta")
-    request = make_request(config={"gru_on": True, "s4_on": True})
-
-    message = catch_tie("memory", gru, s4, request=request)
-
-    assert "Remove one of gru_on and s4_on from the config" in message
 
 
 def test_shared_switch_error_says_to_disable_a_package():

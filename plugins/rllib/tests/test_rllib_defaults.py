@@ -2,8 +2,6 @@
 passed to Ray's config.
 """
 
-import warnings
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -29,10 +27,9 @@ from rlcatalog_torch import FullyConnectedNetwork
 
 def build_module(config, env_id="CartPole-v1", **arguments):
     """Configure an algorithm, and return the module that it would build; warnings are errors."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        configured = rlcatalog_rllib.configure(config, env_id, **arguments)
-        return configured.get_rl_module_spec(env=gym.make(env_id)).build()
+    # pytest makes any warning an error.
+    configured = rlcatalog_rllib.configure(config, env_id, **arguments)
+    return configured.get_rl_module_spec(env=gym.make(env_id)).build()
 
 
 def build_own_module(config_class):
