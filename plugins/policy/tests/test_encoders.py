@@ -96,17 +96,6 @@ def test_encoder_encodes_as_the_policy_does(catalog):
     np.testing.assert_array_equal(policy.preprocess([obs]), [encoded])
 
 
-def test_encoder_reads_masks_as_the_policy_does(catalog):
-    policy = rlcatalog.build(WITH_MASK_AND_KIND, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
-    encoder = Encoder(catalog, policy.resolution)
-    obs = {"action_mask": np.int8([1, 0, 1]), "x": np.float32([0.5, -1]), "kind": 1}
-
-    mask = encoder.mask_of(obs)
-
-    assert mask.tolist() == [True, False, True]
-    np.testing.assert_array_equal(policy.action_mask([obs]), [mask])
-
-
 def test_policy_encodes_a_batch_and_returns_its_masks(catalog):
     policy = rlcatalog.build(WITH_MASK_AND_KIND, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
     batch = {
@@ -235,11 +224,6 @@ def test_passed_mask_replaces_the_one_in_observations(mask_encoder, own_mask):
 
     np.testing.assert_array_equal(encoded_batch.obs, TWO_OBS)
     assert encoded_batch.mask.tolist() == [[False, False, True], [True, False, False]]
-
-
-def test_mask_that_forbids_everything_is_an_error(mask_encoder):
-    with pytest.raises(ActionMaskError, match="row 1 allows no action"):
-        mask_encoder.encode_batch(batch_with_mask([[1, 0, 0], [0, 0, 0]]))
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (3, 3), (2, 4)], ids=str)

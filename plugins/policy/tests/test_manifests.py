@@ -94,10 +94,6 @@ def test_checksum_is_that_of_sorted_ascii_json_without_itself():
     assert checksum_of(data) == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_checksum_does_not_depend_on_the_order_of_keys():
-    assert checksum_of({"a": 1, "b": 2}) == checksum_of({"b": 2, "a": 1})
-
-
 def test_checksum_of_nan_is_an_error():
     with pytest.raises(ValueError, match="not JSON compliant"):
         checksum_of({"a": math.nan})
@@ -151,10 +147,6 @@ def test_nan_comes_back_from_the_file(read):
     config = read(encode(make_manifest(config={"x": math.nan}))).config
 
     assert math.isnan(config["x"])
-
-
-def test_config_values_come_back_from_plain_data():
-    assert config_from_plain(json.loads(json.dumps(plain_config(CONFIG)))) == CONFIG
 
 
 def test_infinity_is_written_under_a_reserved_key():
@@ -261,7 +253,7 @@ def test_error_for_an_option_of_the_model_names_its_place():
     assert """config key "custom_model_config['x']" contains""" in str(caught.value)
 
 
-invalid_encoded_values = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("value", "match"),
     [
         ({"$float": "1"}, r"'1' under '\$float' is not a number"),
@@ -271,15 +263,6 @@ invalid_encoded_values = pytest.mark.parametrize(
     ],
     ids=["text-as-float", "number-as-float", "number-as-code", "unknown-space"],
 )
-
-
-@invalid_encoded_values
-def test_invalid_value_under_a_reserved_key_is_an_error(value, match):
-    with pytest.raises(ValueError, match=match):
-        config_from_plain({"a": [value]})
-
-
-@invalid_encoded_values
 def test_file_with_an_invalid_value_is_damaged(value, match, read):
     with pytest.raises(SavedPolicyError, match=rf"policy\.json: damaged: .*{match}"):
         read(forge_manifest(config={"a": value}))

@@ -423,11 +423,6 @@ def test_read_file_closes_the_file(digits_path):
     assert count_open_files() == open_before
 
 
-def test_file_above_the_limit_is_rejected(digits_path):
-    with pytest.raises(SavedPolicyError, match="it has 10 bytes; at most 9 are"):
-        read_file(digits_path, most=9)
-
-
 def test_sparse_file_above_the_limit_is_rejected(digits_path):
     one_tebibyte = 1 << 40
     with digits_path.open("wb") as file:

@@ -346,11 +346,6 @@ def test_models_for_entries_of_a_dict_are_saved_with_the_config(directory):
 # --- loading --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("framework", [None, "torch"])
-def test_policy_loads_in_the_framework_it_was_saved_with(catalog, saved_folder, framework):
-    assert load(saved_folder, catalog=catalog, framework=framework).framework == "torch"
-
-
 def test_policy_loads_with_the_default_catalog(saved_folder):
     assert load(saved_folder).catalog is rlcatalog.default_catalog()
 
@@ -421,14 +416,6 @@ def test_load_accepts_the_saved_action_space(catalog, saved_folder):
     loaded = load(saved_folder, catalog=catalog, action_space=spaces.Discrete(3))
 
     assert loaded.action_space == spaces.Discrete(3)
-
-
-def test_load_uses_the_given_space_if_it_equals_the_saved(catalog, saved_folder):
-    same_space = spaces.Box(-1, 1, (2,), np.float32)
-
-    loaded = load(saved_folder, catalog=catalog, observation_space=same_space)
-
-    assert loaded.observation_space is same_space
 
 
 def test_load_rejects_another_action_space(catalog, saved_folder):

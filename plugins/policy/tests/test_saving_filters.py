@@ -9,7 +9,7 @@ from small_catalogs import make_catalog
 
 import rlcatalog
 from rlcatalog import FilterSpec
-from rlcatalog.errors import CatalogError, SavedPolicyError
+from rlcatalog.errors import CatalogError
 from rlcatalog_policy import loading
 
 THREE_NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
@@ -78,17 +78,6 @@ def test_load_uses_the_saved_filter_class(saved, acme_filters):
     catalog.register(FilterSpec("acme_filters_mean", {"numpy": "made_up_parts:AnotherFilter"}, ""))
 
     assert type(loading.load(saved, catalog=catalog).filter) is SubtractsMean
-
-
-def test_save_without_the_statistics_of_its_filter_is_rejected(
-    saved, acme_filters, arrays_file, edit_manifest
-):
-    manifest = edit_manifest(saved)  # changes nothing
-    weights = arrays_file(saved).name
-    edit_manifest(saved, files={weights: manifest["files"][weights]})
-
-    with pytest.raises(SavedPolicyError, match=r"incomplete; missing: \['filter-"):
-        loading.load(saved, catalog=make_catalog(acme_filters))
 
 
 def test_missing_plugin_of_a_filter_is_named_with_its_version(saved, load_error):

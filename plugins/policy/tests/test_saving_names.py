@@ -117,41 +117,19 @@ def test_load_uses_the_saved_choices_for_nested_spaces(directory, catalog_of_riv
     assert type(of_box) is NoPreprocessor
 
 
-def test_custom_model_name_keeps_its_meaning(directory, catalog_of_rivals):
-    config = {"custom_model": "fcnet"}
+def test_custom_names_keep_their_meaning(directory, catalog_of_rivals):
+    config = {
+        "custom_model": "fcnet",
+        "custom_action_dist": "categorical",
+        "custom_preprocessor": "none",
+    }
     rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
     assert type(loaded.model) is FullyConnectedNetwork
-
-
-def test_custom_action_dist_name_keeps_its_meaning(directory, catalog_of_rivals):
-    config = {"custom_action_dist": "categorical"}
-    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
-
-    loaded = loading.load(directory, catalog=catalog_of_rivals)
-
     assert loaded.dist_class is Categorical
-
-
-def test_custom_preprocessor_name_keeps_its_meaning(directory, catalog_of_rivals):
-    config = {"custom_preprocessor": "none"}
-    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
-
-    loaded = loading.load(directory, catalog=catalog_of_rivals)
-
     assert type(loaded.preprocessor) is NoPreprocessor
-
-
-def test_registered_class_does_not_replace_a_saved_class(directory):
-    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, {}, catalog=make_catalog()).save(directory)
-    catalog = make_catalog()
-    catalog.register_model("fcnet", RivalModel)
-
-    loaded = loading.load(directory, catalog=catalog)
-
-    assert type(loaded.model) is FullyConnectedNetwork
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from small_catalogs import make_catalog
 import rlcatalog
 from rlcatalog import Catalog, ModelSpec, Preprocessor
 from rlcatalog.config import RULES
-from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
+from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_policy import loading
 from rlcatalog_torch import Categorical, TorchModelV2
 
@@ -144,20 +144,6 @@ def test_loaded_policy_is_saved_as_the_same_bytes(directory, arrays_file, tmp_pa
         assert (tmp_path / "again" / file).read_bytes() == (directory / file).read_bytes()
 
 
-def test_loaded_policy_acts_like_a_trained_one(directory, assert_same_policy):
-    policy = build("discrete")
-    obs = np.float32([[1, 2, 3], [-4, 0, 4]])
-    evaluation = policy.evaluate({"obs": obs, "raw_action": np.array([[0], [2]])})
-    loss = evaluation.value.mean() - evaluation.logp.mean()
-    loss.backward()
-    torch.optim.SGD(policy.model.parameters(), lr=1.0).step()
-    policy.save(directory)
-
-    loaded = load(directory)
-
-    assert_same_policy(policy, loaded, obs)
-
-
 class Normed(TorchModelV2):
     """A model with buffers, one of them a scalar, beside its parameters."""
 
@@ -191,16 +177,6 @@ def test_loaded_policy_has_buffers_and_scalars(directory, assert_same_policy):
     assert loaded.model.norm.num_batches_tracked.item() == 1
     torch.testing.assert_close(loaded.model.norm.running_mean, policy.model.norm.running_mean)
     assert_same_policy(policy, loaded, obs)
-
-
-def test_registered_model_has_to_be_registered_before_loading(directory, load_error):
-    catalog = make_catalog()
-    catalog.register_model("normed", Normed)
-    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, {"custom_model": "normed"}, catalog=catalog).save(
-        directory
-    )
-
-    load_error(directory, "Unknown model 'normed'", UnknownNameError)
 
 
 class Doubled(Preprocessor):
