@@ -83,11 +83,6 @@ def test_policy_obeys_the_mask(config, place, framework):
     assert policy.act(rows).action.tolist() == [1] * 20
 
 
-def test_default_preprocessor_leaves_the_mask_out():
-    policy = rlcatalog.build(MASKED, FOUR, {"fcnet_hiddens": [4]}, "torch")
-    assert policy.model.obs_space.shape == (8,)
-
-
 def test_loaded_policy_encodes_and_masks_as_before(config, tmp_path):
     policy = rlcatalog.build(MASKED, FOUR, config, "torch")
     rows = [make_observation("top", mask=[0, 0, 1, 0])]

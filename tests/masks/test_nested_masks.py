@@ -8,7 +8,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 import rlcatalog
-from rlcatalog.errors import ActionMaskError, ConfigError, ObservationError, UnusedMaskWarning
+from rlcatalog.errors import ConfigError, ObservationError, UnusedMaskWarning
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_policy import read_manifest
 from rlcatalog_policy.manifest import encode
@@ -107,31 +107,6 @@ class TestNestedMask:
 
     def test_action_mask_reads_the_nested_mask(self, policy, rows):
         np.testing.assert_array_equal(policy.action_mask(rows.nested), rows.mask)
-
-    def test_evaluate_gives_the_log_probability_of_act(self, policy, rows, framework):
-        step = policy.act(rows.nested)
-        batch = {
-            "obs": policy.preprocess(rows.nested),
-            "raw_action": step.raw_action,
-            "mask": policy.action_mask(rows.nested),
-        }
-        logp = policy.evaluate(batch).logp
-        logp = logp.detach() if framework == "torch" else logp
-        np.testing.assert_allclose(logp, step.logp, rtol=1e-5, atol=1e-6)
-
-    def test_mask_argument_replaces_the_nested_mask(self, policy, rows):
-        only_action_3 = np.eye(4)[[3] * 6]
-        assert set(policy.act(rows.nested, mask=only_action_3).action) == {3}
-
-    def test_row_without_an_allowed_action_is_an_error(self, policy, rows):
-        rows.nested["p"]["action_mask"][2] = 0
-        with pytest.raises(ActionMaskError, match="row 2 allows no action"):
-            policy.act(rows.nested)
-
-    def test_observation_without_its_mask_is_an_error(self, policy, rows):
-        without_mask = {"p": {"x": rows.nested["p"]["x"]}, "q": rows.nested["q"]}
-        with pytest.raises(ObservationError, match=r"action mask under 'p\.action_mask'"):
-            policy.act(without_mask)
 
     @pytest.mark.parametrize("obs", [np.zeros((6, 3), np.float32), [1.0, 2.0], None])
     def test_observation_that_is_not_a_dict_is_an_error(self, policy, obs):

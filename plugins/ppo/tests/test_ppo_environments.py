@@ -587,18 +587,6 @@ def test_action_masks_of_an_environment_are_used(algorithm, make_env):
     assert_only_first_actions(algorithm, make_env())
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        PPO,
-        pytest.param(A2C, marks=pytest.mark.slow),
-        pytest.param(PG, marks=pytest.mark.slow),
-    ],
-)
-def test_action_masks_of_environments_in_processes_are_used(algorithm):
-    assert_only_first_actions(algorithm, FirstActionOnly, num_envs=2, vector="async")
-
-
 def test_attribute_action_masks_is_not_a_mask():
     class WithAttribute(RandomWalk):
         action_masks = None

@@ -73,15 +73,6 @@ def test_module_applies_masks():
     torch.testing.assert_close(dist.logp(allowed_actions), expected.log_prob(allowed_actions))
 
 
-def test_module_samples_allowed_actions():
-    mask = torch.tensor([[True, False, True, False]] * 6)
-
-    dist, _ = build_masked_policy().as_module()(random_observations(6), mask)
-
-    samples = torch.stack([dist.sample() for _ in range(50)])
-    assert set(samples.flatten().tolist()) == {0, 2}
-
-
 class WithoutValue(TorchModelV2):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
