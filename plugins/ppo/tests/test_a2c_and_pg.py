@@ -228,10 +228,6 @@ def test_a2c_targets_bootstrap_after_truncation_and_rollout():
     np.testing.assert_allclose(batch["target"], expected + expected, rtol=1e-5)
 
 
-def test_a2c_lambda_is_one_by_default():
-    assert A2CConfig().lambda_ == 1.0
-
-
 # --- training -------------------------------------------------------------------------------------
 
 

@@ -6,8 +6,6 @@ import json
 import gymnasium as gym
 import numpy as np
 import pytest
-import tensorflow as tf
-import torch
 
 import rlcatalog
 from rlcatalog.errors import (
@@ -16,10 +14,8 @@ from rlcatalog.errors import (
     UnknownConfigKeyError,
     UnknownNameError,
 )
-from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.config import ELSEWHERE, A2CConfig, PGConfig, PPOConfig, parse
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_runs.evaluation import play
 
 #: An iteration is 32 steps: 16 in each of 2 environments.
@@ -47,44 +43,6 @@ class StepCounter(gym.Env):
 
 
 # --- losses ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("framework", "to_tensor"),
-    [("torch", torch.from_numpy), ("tf", tf.constant)],
-    ids=["torch", "tf"],
-)
-def test_losses_equal_their_formulas(framework, to_tensor):
-    rng = np.random.default_rng(1)
-    logp, old_logp, advantage, value, target, entropy = rng.normal(size=(6, 32)).astype(np.float32)
-    config = parse({"clip_param": 0.3, "vf_loss_coeff": 0.7, "entropy_coeff": 0.01})
-    evaluation = Evaluation(
-        logp=to_tensor(logp),
-        entropy=to_tensor(entropy),
-        entropy_kind="exact",
-        value=to_tensor(value),
-        dist=None,
-    )
-    batch = {
-        "logp": to_tensor(old_logp),
-        "advantage": to_tensor(advantage),
-        "target": to_tensor(target),
-    }
-
-    result = PPO_OBJECTIVE.losses(
-        evaluation, batch, config, tensor_ops(framework), UpdateHyperparameters(lr=0.0)
-    )
-
-    # To mean 0 and sample standard deviation 1, where 1e-8 avoids a division by 0.
-    normalized = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
-    ratio = np.exp(logp - old_logp)
-    clipped = np.clip(ratio, 1 - 0.3, 1 + 0.3)
-    policy_loss = -np.minimum(ratio * normalized, clipped * normalized).mean()
-    vf_loss = 0.5 * ((value - target) ** 2).mean()
-    total = policy_loss + 0.7 * vf_loss - 0.01 * entropy.mean()
-    np.testing.assert_allclose(result.policy_loss, policy_loss, rtol=1e-5)
-    np.testing.assert_allclose(result.vf_loss, vf_loss, rtol=1e-5)
-    np.testing.assert_allclose(result.total, total, rtol=1e-5)
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -121,29 +79,6 @@ def test_train_reports_steps_returns_and_losses(framework):
     learner = result["info"]["learner"]
     assert {"policy_loss", "vf_loss", "entropy", "kl", "model"} <= learner.keys()
     json.dumps(result)  # raises an error for arrays and tensors
-
-
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_saved_policy_acts_as_the_trained_one(framework, tmp_path):
-    algo = PPO(env=StepCounter, config={**SMALL, "framework": framework})
-    algo.train()
-
-    algo.save(tmp_path)
-
-    obs = np.full((1, 1), 2.0, np.float32)
-    loaded = rlcatalog.load(tmp_path)
-    np.testing.assert_array_equal(loaded.act(obs).dist_inputs, algo.policy.act(obs).dist_inputs)
-
-
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_evaluate_returns_ten_returns_by_default(framework):
-    # An episode has 8 steps, each of which pays 1.
-    config = {**SMALL, "framework": framework, "env_config": {"limit": 8}}
-    algo = PPO(env=StepCounter, config=config)
-
-    assert algo.evaluate(3) == [8.0] * 3
-    assert algo.evaluate() == [8.0] * 10
-    algo.stop()
 
 
 def test_evaluation_counts_long_and_short_episodes_alike():

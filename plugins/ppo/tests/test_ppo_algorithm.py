@@ -76,14 +76,6 @@ def test_algorithm_uses_passed_catalog():
     assert catalog.calls == {"resolve", "wrap_env"}
 
 
-def test_algorithm_without_catalog_uses_default_one():
-    catalog = RecordingCatalog()
-
-    PPO(ThreeStepEnv, QUICK)
-
-    assert catalog.calls == set()
-
-
 def test_restored_algorithm_uses_passed_catalog(tmp_path):
     catalog = RecordingCatalog()
     PPO(ThreeStepEnv, QUICK).save_checkpoint(tmp_path)
@@ -447,9 +439,3 @@ def test_restore_on_instance_is_refused(env, env_argument, tmp_path):
     # The last line of the message can be pasted.
     call = f"PPO.restore({str(tmp_path)!r}{env_argument})"
     assert str(caught.value).endswith(f"on the class: algo = {call}")
-
-
-def test_restore_on_class_takes_config_of_checkpoint(tmp_path):
-    PPO("CartPole-v1", {**QUICK, "seed": 1}).save_checkpoint(tmp_path)
-
-    assert PPO.restore(tmp_path).config.seed == 1

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import A2C, PG, PPO
-from rlcatalog_ppo.learner import minibatch_optimizer_of, minibatches
+from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_tf.learner import Adam
 
@@ -160,14 +160,6 @@ def assert_same_step(torch_algo, tf_algo, minibatch, *, lr):
 
 
 @pytest.mark.parametrize(("model", "config"), MODELS_AND_CONFIGS)
-def test_first_step_is_same_in_both_frameworks(model, config):
-    torch_algo, tf_algo = make_torch_and_tf(model, config)
-    first_minibatch, *_ = collect_minibatches(torch_algo)
-
-    assert_same_step(torch_algo, tf_algo, first_minibatch, lr=1e-3)
-
-
-@pytest.mark.parametrize(("model", "config"), MODELS_AND_CONFIGS)
 def test_thirtieth_step_is_same_from_state_of_other_framework(model, config):
     torch_algo, tf_algo = make_torch_and_tf(model, config)
     *first_29, thirtieth = collect_minibatches(torch_algo)[:30]
@@ -230,29 +222,6 @@ def test_state_of_optimizer_has_moment_for_each_weight(framework):
     assert state["first"].keys() == weights.keys()
     for name, weight in weights.items():
         assert state["first"][name].shape == weight.shape
-
-
-@both_frameworks
-def test_optimizer_with_restored_state_takes_same_step(framework):
-    algo = make_algorithm(framework, "lstm")
-    model = algo.policy.model
-    optimizer = algo._learner.minibatch_optimizer
-    first_minibatch, second_minibatch, *_ = collect_minibatches(algo)
-    optimizer.step(first_minibatch, UpdateHyperparameters(lr=1e-3))
-    state = optimizer.get_state()
-    weights = model.get_weights()
-    optimizer.step(second_minibatch, UpdateHyperparameters(lr=1e-3))
-    expected_weights = model.get_weights()
-
-    optimizer_class = minibatch_optimizer_of(framework)
-    restored = optimizer_class(algo.policy, algo.config, algo.objective)
-    restored.set_state(state)
-    model.set_weights(weights)
-    restored.step(second_minibatch, UpdateHyperparameters(lr=1e-3))
-
-    assert restored.get_state()["step"] == 2
-    for name, weight in model.get_weights().items():
-        np.testing.assert_allclose(weight, expected_weights[name], atol=1e-7, err_msg=name)
 
 
 # --- Adam and clipping ----------------------------------------------------------------------------

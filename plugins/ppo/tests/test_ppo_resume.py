@@ -234,34 +234,21 @@ def test_resumed_run_is_equal_in_an_atari_game(preprocessing, tmp_path):
 # --- environments whose episodes cannot be resumed ------------------------------------------------
 
 
-@pytest.fixture
-def resumed_with_new_episodes(tmp_path):
-    """A resumed LSTM whose 3 environments had to begin new episodes."""
+def test_environment_without_a_state_begins_a_new_episode(tmp_path):
     config = {**SMALL, "model": MODELS["lstm"], "framework": "torch"}
     train_and_save(HiddenGenerator, config, tmp_path / "checkpoint", iterations=6)
+
     with pytest.warns(ResumeWarning, match=r"replayed episode (has|ends after)"):
-        return PPO.restore(tmp_path / "checkpoint", HiddenGenerator)
+        resumed = PPO.restore(tmp_path / "checkpoint", HiddenGenerator)
 
-
-def test_environment_without_a_state_begins_a_new_episode(resumed_with_new_episodes):
-    assert sorted(resumed_with_new_episodes.new_episode_reasons) == [0, 1, 2]
-
-    envs = resumed_with_new_episodes._envs.envs
-    last_observations = resumed_with_new_episodes._collector._inputs.obs
-    for env, obs in zip(envs, last_observations, strict=True):
+    assert sorted(resumed.new_episode_reasons) == [0, 1, 2]
+    collector = resumed._collector
+    for env, obs in zip(resumed._envs.envs, collector._inputs.obs, strict=True):
         np.testing.assert_array_equal(obs, env.unwrapped.x)
-
-
-def test_new_episode_of_a_resumed_run_starts_from_zero(resumed_with_new_episodes):
-    collector = resumed_with_new_episodes._collector
-
     assert not collector._in_progress.lengths.any()
     assert not collector._in_progress.returns.any()
     assert not any(part.any() for part in collector._inputs.state.memory)  # the LSTM's
-
-
-def test_run_with_new_episodes_trains_on(resumed_with_new_episodes):
-    resumed_with_new_episodes.train()
+    resumed.train()
 
 
 class RandomReward(gym.Wrapper):

@@ -278,7 +278,7 @@ def interrupted_run(request, tmp_path, capsys):
 
 
 @ignore_lost_exceptions
-def test_interrupted_run_says_how_to_continue(interrupted_run):
+def test_interrupted_run_continues_as_it_says(interrupted_run):
     folder, number, status, error = interrupted_run
 
     assert status == 128 + number
@@ -287,16 +287,9 @@ def test_interrupted_run_says_how_to_continue(interrupted_run):
     saved_steps = checkpoints.read(folder)[1]["steps"]
     assert saved_steps >= 200
     assert f" step {saved_steps:,} is saved." in error
-
-
-@ignore_lost_exceptions
-def test_interrupted_run_can_be_loaded_evaluated_and_resumed(interrupted_run):
-    folder, *_ = interrupted_run
     assert read_json(folder / "run.json")["status"] == "interrupted"
-
     rlcatalog.load(folder / "policy")
     assert run_command("evaluate", folder, "--episodes", "1", "--quiet") == 0
-    saved_steps = checkpoints.read(folder)[1]["steps"]
     assert train("--resume", folder, "--steps", saved_steps + 50) == 0
 
 
@@ -375,16 +368,12 @@ def run_on_a_full_disk(capsys, tmp_path, monkeypatch):
     return folder
 
 
-def test_full_disk_leaves_the_checkpoint_before(run_on_a_full_disk, capsys):
+def test_full_disk_leaves_the_complete_checkpoint(run_on_a_full_disk, capsys):
     error = capsys.readouterr().err
     assert "cannot be written: [Errno 28] No space left on device" in error
     assert checkpoints.read(run_on_a_full_disk)[1]["steps"] == 50
     rlcatalog.load(run_on_a_full_disk / "policy")
-
-
-def test_full_disk_leaves_no_part_of_a_checkpoint(run_on_a_full_disk):
     names = [path.name for path in (run_on_a_full_disk / "checkpoints").iterdir()]
-
     complete = [path.name for path in checkpoints_of(run_on_a_full_disk)]
     assert [name for name in names if name.startswith("step")] == complete
 
@@ -524,14 +513,12 @@ def test_unknown_environment_error_names_the_option_import(forget_short_cartpole
     assert "--import PACKAGE" in capsys.readouterr().err
 
 
-def test_imported_module_is_noted_in_the_config(run_with_import):
+def test_resume_without_the_import_names_the_module(run_with_import, capsys):
     config = read_json(run_with_import / "config.json")
 
     assert config["env"] == "ShortCartPole-v0"
     assert config["env_module"] == "short_cartpole"
 
-
-def test_resume_without_the_import_names_the_module(run_with_import, capsys):
     assert train("--resume", run_with_import, "--steps", 100) == 1
 
     error = " ".join(capsys.readouterr().err.split())
