@@ -27,12 +27,16 @@ from rlcatalog import (
 )
 from rlcatalog.catalog.snapshot import framework_for
 from rlcatalog.errors import (
+    ActionError,
+    ActionMaskError,
     AmbiguousChoiceError,
     CatalogError,
     DuplicateNameError,
     MissingFrameworkError,
     MissingPluginError,
+    NonFiniteError,
     NotServedError,
+    ObservationError,
     PluginError,
     PluginWarning,
     UnknownNameError,
@@ -364,6 +368,10 @@ def test_address_of_a_part_that_a_package_lacks_is_unknown(make_catalog):
         (DuplicateNameError, ValueError),
         (PluginError, ImportError),
         (NotServedError, NotImplementedError),
+        (NonFiniteError, FloatingPointError),
+        (ActionError, ValueError),
+        (ActionMaskError, ValueError),
+        (ObservationError, ValueError),
     ],
 )
 def test_error_is_a_catalog_error_and_a_built_in_one(error, built_in_error):

@@ -88,7 +88,8 @@ def test_step_without_memory_and_views_has_no_state(convert):
 # --- NaN in observations --------------------------------------------------------------------------
 
 
-models = pytest.mark.parametrize(
+@arrays_and_tensors
+@pytest.mark.parametrize(
     ("config", "advice"),
     [
         pytest.param({"fcnet_hiddens": [2]}, "fix it in the environment.", id="no-state"),
@@ -100,10 +101,6 @@ models = pytest.mark.parametrize(
         ),
     ],
 )
-
-
-@arrays_and_tensors
-@models
 def test_act_encoded_error_for_nan_names_row_and_step(convert, config, advice):
     policy = build_policy(**config)
     state = policy.act_encoded(convert(TWO_OBS)).state
@@ -113,15 +110,6 @@ def test_act_encoded_error_for_nan_names_row_and_step(convert, config, advice):
         policy.act_encoded(convert(NAN_IN_ROW_1), state)
 
     assert str(caught.value).endswith(advice)
-
-
-@models
-def test_act_error_for_nan_names_the_row(config, advice):
-    policy = build_policy(**config)
-    state = policy.act(TWO_OBS).state
-
-    with pytest.raises(NonFiniteError, match=r"^row 1 of 2: .* NaN at obs\[0\]"):
-        policy.act(NAN_IN_ROW_1, state)
 
 
 # --- wrong actions --------------------------------------------------------------------------------

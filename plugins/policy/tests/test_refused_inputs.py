@@ -19,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 import rlcatalog
-from rlcatalog.errors import ActionError, ActionMaskError, CatalogError, ObservationError
+from rlcatalog.errors import ActionError, ActionMaskError, ObservationError
 from rlcatalog.spaces import Repeated, Simplex
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -598,12 +598,3 @@ def test_batch_with_numbers_that_are_not_finite_is_an_error(policy_and_batch):
     policy, batch, _ = policy_and_batch
 
     assert_all_are_errors(policy, InvalidBatches(policy, batch).with_numbers_that_are_not_finite())
-
-
-# --- drawn actions --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [ActionError, ActionMaskError, ObservationError])
-def test_errors_of_inputs_are_catalog_and_value_errors(error):
-    assert issubclass(error, CatalogError)
-    assert issubclass(error, ValueError)

@@ -15,7 +15,6 @@ from faulty_functions import function_that_raises
 
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import (
-    TEMPORARY,
     RegularFile,
     check_files,
     lock_folder,
@@ -206,19 +205,6 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch, failing_call):
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
     assert count_open_files() == open_before
-
-
-def test_write_does_not_reuse_a_planted_temporary_file(tmp_path, monkeypatch):
-    # The name of the temporary file is random. Here it is known, and the file exists already.
-    monkeypatch.setattr("secrets.token_hex", lambda count: "00" * count)
-    planted = tmp_path / f".file-{'00' * 8}{TEMPORARY}"
-    planted.write_bytes(b"theirs")
-
-    with pytest.raises(FileExistsError):
-        write_file(tmp_path, "file", b"ours")
-
-    assert planted.read_bytes() == b"theirs"
-    assert not (tmp_path / "file").exists()
 
 
 def test_write_replaces_a_link_and_keeps_its_target(tmp_path):
