@@ -105,6 +105,7 @@ class RecordingPolicy:
         self.filter_updates = []
         self.idle_rows = []
         self.restarted_rows = []
+        self.previous_rewards = []
         self.value_calls = []
 
     def overrides(self, name):
@@ -128,6 +129,7 @@ class RecordingPolicy:
         return state
 
     def act_encoded(self, encoded, state, *, prev_reward, mask):
+        self.previous_rewards.append(prev_reward.tolist())
         zeros = np.zeros(N, np.float32)
         return SimpleNamespace(
             raw_action=zeros[:, None],
