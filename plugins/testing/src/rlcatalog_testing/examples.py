@@ -208,6 +208,8 @@ def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]
     observations = [example.obs.sample() for _ in range(rows)]
     key = example.config.get("action_mask_key", "action_mask")
     mask_path = mask_key_path(SpaceInfo.read(example.obs), key)
+    if not mask_path:  # there is no mask
+        return observations
     return [_allow_all(observation, mask_path) for observation in observations]
 
 
