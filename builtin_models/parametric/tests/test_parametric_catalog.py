@@ -249,7 +249,7 @@ def test_observation_of_embeddings_alone_is_an_error():
     with pytest.raises(UnsupportedSpaceError, match="and leaves no entry") as caught:
         explain(obs)
 
-    assert "parametric takes 'avail_actions' and leaves" in str(caught.value)
+    assert "parametric keeps obs['avail_actions'] from the trunk" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ class VisibleObservation:
         if not sum(piece.size for piece in pieces):
             hidden_entries = ", ".join(self.hidden_paths)
             raise UnsupportedSpaceError(
-                f"{whole.path}: {who} takes {hidden_entries} and leaves no entry of"
-                f" {whole.describe()} for the trunk to see. Add an entry with the environment's"
+                f"{whole.path}: {who} keeps {hidden_entries} from the trunk, and leaves no entry of"
+                f" {whole.describe()} for it to see. Add an entry with the environment's"
                 " state."
             )
         if self._is_cut(self.key_path):
