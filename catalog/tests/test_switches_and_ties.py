@@ -170,8 +170,10 @@ def test_declaration_survives_copy_and_pickle():
 
 
 @pytest.mark.parametrize("prefer", [[], ["acme"]], ids=["nothing-preferred", "acme-preferred"])
-def test_memories_switched_on_together_error_names_switches(acme_gru, prefer):
-    catalog = make_catalog(acme_gru, prefer=prefer)
+def test_memories_switched_on_together_error_names_switches(make_plugin, prefer):
+    spec = declare_switched_memory("acme", "acme_gru", "acme_on")
+    acme = make_plugin("acme", switches=["acme_on"], models=[spec])
+    catalog = make_catalog(acme, prefer=prefer)
     config = {"use_lstm": True, "acme_on": True}
 
     with pytest.raises(AmbiguousChoiceError, match="are switched on together") as caught:
