@@ -10,8 +10,6 @@ import sys
 import threading
 import time
 
-import gymnasium as gym
-import numpy as np
 import pytest
 
 from rlcatalog import (
@@ -44,8 +42,6 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import default_framework, framework_name, frameworks, require_framework
 from rlcatalog.plugins import install_hint
 from rlcatalog.plugins.names import may_claim
-
-THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 
 
 def declare_model(name, *, rank=None, targets=None):

@@ -18,7 +18,6 @@ import pytest
 import results_page
 
 from rlcatalog.errors import CatalogError, CatalogWarning
-from rlcatalog_testing import isolated_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(
@@ -61,16 +60,6 @@ def find_declared_errors():
         if derived <= errors:
             return errors
         errors |= derived
-
-
-@functools.cache
-def catalog_of_all_packages():
-    names = []
-    for source in SOURCES:
-        project = tomllib.loads((source.parent / "pyproject.toml").read_text(encoding="utf-8"))
-        names.append(project["project"]["name"])
-    names.remove("rlcatalog")  # the kernel is always there
-    return isolated_catalog(*names)
 
 
 # --- entries --------------------------------------------------------------------------------------

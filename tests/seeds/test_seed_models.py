@@ -40,7 +40,6 @@ SHORT = {
 }
 #: Three observations.
 OBS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 def assert_trains_every_weight(algo, but=()):

@@ -43,11 +43,6 @@ def sample_encoded(encoded_filter, space=CAR, *, rows=16):
     return encoded_filter.preprocessor.transform_batch([space.sample() for _ in range(rows)])
 
 
-def find_leaf(encoded_filter, path):
-    [leaf] = [leaf for leaf in encoded_filter.preprocessor.leaves() if leaf.path == path]
-    return leaf
-
-
 def is_inside(space, batch):
     within_bounds = (batch >= space.low) & (batch <= space.high)
     return batch.dtype == space.dtype and bool(within_bounds.all())

@@ -62,11 +62,6 @@ def classes_of_this_file(monkeypatch):
         monkeypatch.setattr(faulty_parts, cls.__name__, cls, raising=False)
 
 
-def make_catalog(distribution="acme", **hooks):
-    """Return a catalog of listed packages and one more."""
-    return isolated_catalog(*LISTED, PluginEntryPoint(plugin_of(**hooks), distribution))
-
-
 def make_trunk_package(distribution, target):
     """Return a package with a trunk that has no config keys."""
     name = f"{distribution}_net"
