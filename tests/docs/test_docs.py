@@ -39,9 +39,9 @@ def test_python_between_hooks_runs(tmp_path):
 
 
 def test_commands_of_the_tour_run(tmp_path):
-    lines = re.findall(r"^\$ rlcatalog (.*)$", read("README.md"), re.MULTILINE)
+    lines = re.findall(r"^\$ rlcatalog (.*)$", read("docs/start.md"), re.MULTILINE)
     commands = [line.split()[0] for line in lines]
-    assert commands == ["list", "explain", "summary", "train", "evaluate"]
+    assert commands == ["explain", "summary", "train", "evaluate"]
 
     for line in lines:
         # Train and evaluate for a shorter time.
