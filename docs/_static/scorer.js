@@ -1,6 +1,8 @@
 // Scores of search results: guides before tutorials and concepts, and the reference after them.
 const FACTORS = { howto: 2, guide: 2, tutorials: 1.8, concepts: 1.8, packages: 1, examples: 0.8, reference: 0.7 };
-const GUIDES = new Set(["start", "from_sb3", "porting", "export", "freezing", "plugins", "engines", "config"]);
+const GUIDES = new Set([
+  "start", "cheat_sheet", "from_sb3", "porting", "export", "freezing", "plugins", "engines", "config",
+]);
 const REFERENCE = new Set(["changelog", "hooks", "seeds", "ported_models", "architecture", "development", "learning"]);
 
 var Scorer = {

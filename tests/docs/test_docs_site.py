@@ -82,7 +82,8 @@ def pages_in_contents_of(page):
         for entry in entries:
             paths = list((ROOT / page).parent.glob(f"{entry}.md"))  # an entry may be a pattern
             assert paths, f"{page} lists {entry}"
-            listed |= {path.relative_to(ROOT).as_posix() for path in paths}
+            # An entry may also be in another folder, as in "../export".
+            listed |= {path.resolve().relative_to(ROOT).as_posix() for path in paths}
     return listed
 
 
