@@ -1,7 +1,7 @@
 """Writes `docs/reference/api`: one page for each door, with what its names' docstrings say.
 
-The names are those that `docs/hooks.md` lists; what stands behind two doors is described once, and
-named at the other. Run by `tools/reference_pages.py`.
+The names are listed in `docs/reference/imports.md`. A name that two doors have is described at the
+first one. Run by `tools/reference_pages.py`.
 """
 
 from __future__ import annotations
@@ -48,11 +48,8 @@ TITLES = {
 
 
 def listed() -> dict[str, dict[str, str]]:
-    """Return door → the names that the table of `docs/hooks.md` lists for it, in its order → what
-    they are for.
-    """
-    text = (ROOT / "docs/hooks.md").read_text(encoding="utf-8")
-    section = text.partition("## What a plugin may import")[2].partition("\n## ")[0]
+    """Return door → its names in the order of `docs/reference/imports.md` → what they are for."""
+    section = (ROOT / "docs/reference/imports.md").read_text(encoding="utf-8")
     found: dict[str, dict[str, str]] = {}
     door = ""
     for line in section.splitlines():

@@ -37,6 +37,7 @@ ELSEWHERE = {
     "docs/howto/": "tests/docs/test_docs_site.py",
     "docs/tutorials/": "tests/docs/test_docs_site.py",
     "docs/examples/": "tests/docs/test_docs_reference.py",
+    "docs/reference/hooks/": "tests/docs/test_docs_plugins.py",
     "docs/reference/": "tests/docs/test_docs_reference.py",
     "docs/engines": "tests/engines/test_engines.py",
     "docs/config.md": "tests/docs/test_docs_config.py",

@@ -18,6 +18,7 @@ from typing import Any
 
 import api_pages
 import error_messages
+import hook_pages
 import typer
 from config_table import public_index_catalog
 from generated import ROOT, table, write
@@ -218,7 +219,7 @@ def checks_page() -> str:
     text = [
         "# Checks",
         "",
-        "What [the conformance kit](../hooks.md#the-conformance-kit) requires of a part, and what"
+        "What [the conformance kit](../howto/test_a_plugin.md) requires of a part, and what"
         " to do if it fails. A",
         "case is one check of one part in one framework; `rlcatalog check PACKAGE` prints a line"
         " for each case.",
@@ -252,6 +253,7 @@ def pages() -> dict[Path, str]:
         TARGET / "parts.md": parts_page(),
         TARGET / "checks.md": checks_page(),
         **api_pages.pages(),
+        **hook_pages.pages(),
     }
 
 

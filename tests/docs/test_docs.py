@@ -29,15 +29,6 @@ def test_python_in_readme_runs(page, tmp_path):
     pages.check(page, ROOT, tmp_path, warm.run)
 
 
-def test_python_between_hooks_runs(tmp_path):
-    # `test_docs_plugins.py` runs the sections of the hooks, whose titles are names.
-    sections = re.split(r"^(?=## )", read("docs/hooks.md"), flags=re.M)
-    text = "".join(section for section in sections if not section.startswith("## `"))
-    assert len(pages.blocks(text)) >= 5
-    options = ["-W", "error", "-W", "ignore:CUDA initialization:UserWarning"]
-    pages.printed(text, "docs/hooks.md", tmp_path, warm.run, *options)
-
-
 def test_commands_of_the_tour_run(tmp_path):
     lines = re.findall(r"^\$ rlcatalog (.*)$", read("docs/start.md"), re.MULTILINE)
     commands = [line.split()[0] for line in lines]

@@ -11,9 +11,11 @@ import types
 
 import gymnasium as gym
 import msgspec
+import pages
 import plugins_page
 import pytest
-from page_texts import PACKAGES, ROOT, blocks, quoted, read, rows, run
+import warm
+from page_texts import PACKAGES, ROOT, between, blocks, quoted, read, rows, run
 
 from rlcatalog import Rank, Request, SpaceInfo, errors
 from rlcatalog.plugins import declarations, hookspecs
@@ -28,16 +30,30 @@ from rlcatalog_testing import (
 )
 from rlcatalog_testing.scaffold import KINDS
 
+
+def write_metadata(folder, distribution):
+    """Write what an installed package has beside its code, into `folder/src`."""
+    package = distribution.replace("-", "_")
+    metadata = folder / f"src/{package}-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Name: {distribution}\nVersion: 0.1.0\n")
+    entry_point = f"[rlcatalog.plugins]\n{package} = {package}.plugin\n"
+    (metadata / "entry_points.txt").write_text(entry_point)
+
+
 # --- hooks ----------------------------------------------------------------------------------------
 
 
-def read_hook_sections():
-    """Return hook → section of the hooks page."""
-    _, *parts = re.split(r"^## `(\w+)`\n", read("docs/hooks.md"), flags=re.M)
-    sections = {}
-    for name, text in zip(parts[::2], parts[1::2], strict=True):
-        sections[name] = re.split(r"^## ", text, flags=re.M)[0]  # up to the next title
-    return sections
+HOOK_PAGES = "docs/reference/hooks"
+
+
+def read_hook_page(hook):
+    return read(f"{HOOK_PAGES}/{hook}.md")
+
+
+def read_declaration(hook):
+    """Return the part of a hook's page that comes from the docstrings."""
+    return between(read_hook_page(hook), "declaration")
 
 
 def read_section(page, title):
@@ -55,34 +71,45 @@ def field_names(declaration):
     return [field.name for field in dataclasses.fields(declaration)]
 
 
-def test_hooks_all_have_a_section():
-    assert list(read_hook_sections()) == list(hook_functions()) == list(HOOK_RETURNS)
+def test_hooks_all_have_a_page():
+    pages = {path.stem for path in (ROOT / HOOK_PAGES).glob("rlcatalog_*.md")}
+    assert pages == set(hook_functions())
+    assert list(hook_functions()) == list(HOOK_RETURNS)
+
+
+@pytest.mark.parametrize("page", ["docs/hooks.md", f"{HOOK_PAGES}/index.md"])
+def test_page_lists_all_hooks(page):
+    table = [" ".join(cells) for cells in rows(read(page))]
+    listed = re.findall(r"\[`(rlcatalog_\w+)`\]\(\S*\1\.md\)", "\n".join(table))
+    assert listed == list(HOOK_RETURNS)
 
 
 @pytest.mark.parametrize("hook", HOOK_RETURNS)
-def test_section_shows_the_signature_of_the_hook(hook):
+def test_page_shows_the_signature_of_the_hook(hook):
     source = inspect.getsource(hook_functions()[hook])
     (line,) = re.findall(r"^def .*$", source, re.M)
     signature = line.partition(":  #")[0]  # without a comment for a linter
-    assert blocks(read_hook_sections()[hook], "") == [f"{signature}\n"]
+    assert blocks(read_declaration(hook), "") == [f"{signature}\n"]
 
 
 @pytest.mark.parametrize("hook", HOOK_RETURNS)
-def test_section_lists_the_fields_that_the_hook_adds(hook):
+def test_page_lists_the_fields_that_the_hook_adds(hook):
     common_fields = set(field_names(declarations.Declaration))
-    own_fields = set(field_names(HOOK_RETURNS[hook])) - common_fields
-    table = rows(read_hook_sections()[hook])
-    assert {quoted(cells[0])[0] for cells in table} == own_fields
+    all_fields = set(field_names(HOOK_RETURNS[hook]))
+    listed = {quoted(cells[0])[0] for cells in rows(read_declaration(hook))}
+    # A docstring may describe a common field again.
+    assert all_fields - common_fields <= listed <= all_fields
 
 
 def test_page_lists_the_fields_of_all_declarations():
-    table = rows(read_section("docs/hooks.md", "Declarations"))
+    table = rows(between(read(f"{HOOK_PAGES}/index.md"), "fields"))
     assert [quoted(cells[0])[0] for cells in table] == field_names(declarations.Declaration)
 
 
 def run_example(hook):
     """Run the example of a hook, and return the namespace that it fills."""
-    (code,) = blocks(read_hook_sections()[hook], "python")
+    section = read_section(f"{HOOK_PAGES}/{hook}.md", "Example")
+    (code,) = blocks(section, "python")
     namespace = {}
     exec(code, namespace)
     return namespace
@@ -148,11 +175,11 @@ def test_example_wrapper_does_not_fit_cartpole():
     assert judge("rlcatalog_env_wrappers", env=env).rank is None
 
 
-# --- tables of the hooks page ---------------------------------------------------------------------
+# --- tables of the reference ----------------------------------------------------------------------
 
 
 def test_page_lists_the_statuses_of_plugins():
-    table = rows(read_section("docs/hooks.md", "Plugin statuses"))
+    table = rows(read_section("docs/reference/plugin_rules.md", "Plugin statuses"))
     statuses = {quoted(cells[0])[0] for cells in table}
     assert statuses == {"loaded", "disabled", "incompatible", "failed"}
     sources = (ROOT / "catalog/src/rlcatalog/plugins").glob("*.py")
@@ -162,7 +189,7 @@ def test_page_lists_the_statuses_of_plugins():
 
 
 def test_page_lists_the_environment_variables():
-    table = rows(read("docs/hooks.md").partition("## Environment variables")[2])
+    table = rows(read_section("docs/reference/plugin_rules.md", "Environment variables"))
     used = set()
     for path in (ROOT / "catalog/src/rlcatalog").rglob("*.py"):
         used |= set(re.findall(r"RLCATALOG_[A-Z]+_PLUGINS", path.read_text("utf-8")))
@@ -170,44 +197,42 @@ def test_page_lists_the_environment_variables():
 
 
 def test_page_lists_the_fields_of_a_request():
-    begin = "`match`, `describe` and `size` receive a `Request`"
-    paragraph = read("docs/hooks.md").partition(begin)[2].partition("\n\n")[0]
-    assert set(Request.__struct_fields__) <= set(quoted(paragraph))
+    table = rows(between(read(f"{HOOK_PAGES}/index.md"), "request"))
+    assert set(Request.__struct_fields__) <= {quoted(cells[0])[0] for cells in table}
 
 
 @pytest.mark.parametrize(
-    ("title", "contract"),
+    ("hook", "contract"),
     [
-        ("Models", "rlcatalog:ModelV2"),
-        ("Distributions", "rlcatalog:ActionDistribution"),
-        ("Preprocessors", "rlcatalog:Preprocessor"),
-        ("Action codecs", "rlcatalog.actions:ActionCodec"),
-        ("Filters", "rlcatalog:Filter"),
+        ("rlcatalog_models", "rlcatalog:ModelV2"),
+        ("rlcatalog_action_dists", "rlcatalog:ActionDistribution"),
+        ("rlcatalog_preprocessors", "rlcatalog:Preprocessor"),
+        ("rlcatalog_action_codecs", "rlcatalog.actions:ActionCodec"),
+        ("rlcatalog_filters", "rlcatalog:Filter"),
     ],
 )
 class TestContracts:
-    """The sections of the classes that a plugin's parts derive from."""
+    """What the pages say about the classes that a plugin's parts derive from."""
 
     @staticmethod
-    def section(title):
-        text = read("docs/hooks.md").partition(f"\n### {title}\n")[2]
-        return re.split(r"^##+ ", text, flags=re.M)[0]
+    def section(hook):
+        return read_section(f"{HOOK_PAGES}/{hook}.md", "The class")
 
     @staticmethod
     def load(contract):
         module, _, name = contract.partition(":")
         return getattr(importlib.import_module(module), name)
 
-    def test_section_has_every_public_name(self, title, contract):
+    def test_section_has_every_public_name(self, hook, contract):
         cls = self.load(contract)
         public = {name for name in {*vars(cls), *cls.__annotations__} if not name.startswith("_")}
         written = set()
-        for code in quoted(self.section(title)):
+        for code in quoted(self.section(hook)):
             written |= set(re.findall(r"\w+", code.partition("(")[0]))
         assert public - written == set()
 
-    def test_section_has_no_method_that_does_not_exist(self, title, contract):
-        for first_cell, *_ in rows(self.section(title)):
+    def test_section_has_no_method_that_does_not_exist(self, hook, contract):
+        for first_cell, *_ in rows(self.section(hook)):
             for name in re.findall(r"`(\w+)\(", first_cell):
                 assert hasattr(self.load(contract), name), name
 
@@ -219,7 +244,7 @@ def read_importable_names():
     """Return door → the names that the page lists for it; "…" stands for further ones."""
     names = {}
     door = ""
-    table = rows(read_section("docs/hooks.md", "What a plugin may import"))
+    table = rows(read("docs/reference/imports.md"))
     for first_cell, listed, meaning in table:
         door = quoted(first_cell)[0] if first_cell else door  # an empty cell repeats the one above
         names.setdefault(door, set()).update(quoted(listed))
@@ -257,7 +282,52 @@ def test_listed_names_exist(door):
         assert hasattr(module, name), name
 
 
-# --- the guide ------------------------------------------------------------------------------------
+# --- the guide to hooks ---------------------------------------------------------------------------
+
+
+FILE_BLOCK = re.compile(r"^`(src/[\w./]+)`\n\n```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def acme_sail(tmp_path):
+    """The folder of the plugin that the guide to hooks writes, as if it were installed."""
+    files = {"src/acme_sail/__init__.py": ""}
+    for path, code in FILE_BLOCK.findall(read("docs/hooks.md")):
+        files[path] = files.get(path, "") + code  # later blocks are added to a file
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    write_metadata(tmp_path, "acme-sail")
+    return tmp_path / "src"
+
+
+def test_code_of_the_guide_to_hooks_runs(acme_sail):
+    # The interpreter finds the package in the folder in which it runs.
+    text = FILE_BLOCK.sub("", read("docs/hooks.md"))
+    options = ["-W", "error", "-W", "ignore:CUDA initialization:UserWarning"]
+    outputs = pages.printed(text, "docs/hooks.md", acme_sail, warm.run, *options)
+    assert outputs == [output for _, _, output in pages.blocks(text)]
+
+
+def test_command_of_the_guide_to_hooks_runs(acme_sail):
+    command = "from rlcatalog_cli import main; main(['acme-sail-heading', '2'])"
+    output = run("-c", command, cwd=acme_sail)
+    assert f"$ rlcatalog acme-sail-heading 2\n{output}" in read("docs/hooks.md")
+
+
+def test_plugin_of_the_guide_to_hooks_passes_the_kit(acme_sail, monkeypatch, one_thread):
+    monkeypatch.syspath_prepend(str(acme_sail))
+    catalog = isolated_catalog(
+        "rlcatalog-torch",
+        "rlcatalog-preprocessors",
+        "rlcatalog-fcnet",
+        "rlcatalog-categorical",
+        PluginEntryPoint("acme_sail.plugin", "acme-sail"),
+    )
+    check_plugin("acme-sail", catalog=catalog)
+
+
+# --- the guide to plugins -------------------------------------------------------------------------
 
 
 def test_guide_shows_the_files_of_the_templates():
@@ -284,11 +354,7 @@ def install_acme_resnet(folder):
     for path, text in plugins_page.packages(read("docs/plugins.md"))["acme_resnet"].items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    metadata = folder / "src/acme_resnet-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Name: acme-resnet\nVersion: 0.1.0\n")
-    entry_point = "[rlcatalog.plugins]\nacme_resnet = acme_resnet.plugin\n"
-    (metadata / "entry_points.txt").write_text(entry_point)
+    write_metadata(folder, "acme-resnet")
 
 
 def test_code_of_the_guide_runs(tmp_path):

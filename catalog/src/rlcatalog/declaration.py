@@ -92,30 +92,41 @@ class Declaration:
     """Base class of all declarations.
 
     Attributes:
-        name: The name that users write into a config.
+        name: The name that users write into a config, of letters, digits, `_`, `-` and `.`. It
+            starts with the name of your package.
         targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf":
             "pkg.tf:Class"}`, or `{"numpy": "pkg.codecs:Class"}` for parts that need no
-            framework.
+            framework. Commands use the key `"cli"`, engines `"engine"`, checks `"checks"`.
+            rlcatalog imports the code when it first needs it.
         summary: One line for `rlcatalog list`.
-        match: A function that returns whether, how well and why the part fits a request. If
-            None, the part is chosen by name, by its `switch` or by its `kinds`.
-        config: Import path of the msgspec struct with the part's config keys, or None.
+        match: A function `match(request)` that returns `Match(rank, why)`: how well the part fits,
+            or None if it does not, and the reason. If None, the part is chosen by name, by its
+            `switch` or by its `kinds`.
+        config: Import path of the msgspec struct with the part's config keys, or None. Each key has
+            a type, a default and a `Meta(description=...)`, and its name starts with your
+            package's name.
         reads: Names of other config keys that the part reads: shared keys of the kernel, or
-            another package's keys. Undeclared keys are rejected when the plugin is loaded.
+            another package's keys. Unknown keys are rejected when the plugin is loaded, unless the
+            public index lists them for a package that is not installed.
         ignores: A function that returns the keys that have no effect for a request, each with the
             condition under which it has one, such as `"preprocessor_pref='rllib'"`. rlcatalog
             reports them unless another part reads them. If None, the part reads all its
             keys.
         extends: `"distribution/name"` of the part to which this declaration adds targets for
-            other frameworks, or None. In that case, `reads` is the only other field that is used.
+            other frameworks, or None; `name` must be the name of that part. Apart from these,
+            only `reads` is used: the keys that the added code reads. If two packages add the same
+            target, the framework's own package wins; otherwise, using the target raises an error.
         examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the
-            conformance kit. If None, the kit uses the standard spaces that the part fits.
-        switch: The config key that turns the part on in its slot, or None. The values None and
-            False turn it off. Without a `match`, the part fits with rank `SPECIFIC` if it is
-            on, and does not fit otherwise.
-        kinds: The kinds of space that the part supports: `SpaceInfo.kind` or the qualified
-            name of a space class. rlcatalog calls `match` only for these; without a `match`, the
-            part fits all of them. If empty, it supports all spaces.
+            conformance kit. If None, the kit uses the standard spaces that the part fits. With a
+            `match`, it uses these in addition.
+        switch: The config key that turns an optional part on in its slot, or None. The values None
+            and False turn it off. Without a `match`, the part fits with rank `SPECIFIC` if it
+            is on, and does not fit otherwise.
+        kinds: The kinds of space that the part supports: of actions for distributions and action
+            codecs, of observations for all other parts. A kind is a `SpaceInfo.kind`, such as
+            `"box"`, or the qualified name of a space class; the nearest class wins. rlcatalog
+            calls `match` only for these; without a `match`, the part fits all of them, with rank
+            `GENERIC`. If empty, it supports all spaces.
     """
 
     kind: ClassVar[str] = ""

@@ -58,7 +58,11 @@ class Stage:
 
 
 class PreprocessorSpec(Declaration):
-    """A `Preprocessor` class: the codec for one or more kinds of space."""
+    """A `Preprocessor` class: the codec for the spaces that `kinds` lists.
+
+    The target has the key `"numpy"`. `request.obs` is the space to encode: the whole observation
+    space, or a child of a Dict or Tuple, so the codec also works inside nested spaces.
+    """
 
     kind: ClassVar[str] = "preprocessor"
     targets_allowed = frozenset({"numpy"})
@@ -67,6 +71,10 @@ class PreprocessorSpec(Declaration):
 class FilterSpec(Declaration):
     """A `Filter` class, a stateful stage between preprocessor and model; chosen by
     `observation_filter`.
+
+    The target, under `"numpy"`, is a class or a function that returns a filter. rlcatalog calls it
+    with the preprocessor and the model config. A filter is only used if the config names it, so it
+    needs no `match`.
     """
 
     kind: ClassVar[str] = "filter"
@@ -74,7 +82,13 @@ class FilterSpec(Declaration):
 
 
 class EnvWrapperSpec(Declaration):
-    """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`."""
+    """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`.
+
+    The target has the key `"numpy"`. The spaces of the environment are `request.obs` and
+    `request.action`. Without a `match`, a wrapper fits every environment while its switch is on.
+    `examples` names a function that returns functions without arguments. Each of them creates an
+    environment, or is paired with the config that switches the wrapper on.
+    """
 
     kind: ClassVar[str] = "env_wrapper"
     targets_allowed = frozenset({"numpy"})
@@ -90,13 +104,17 @@ class ModelSpec(Declaration):
 
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
-        claims: For a head, a function that returns the keys of a Dict observation that the head
-            reads itself. Trunk and memory are chosen for the remaining keys, and see only those.
-        describe: A function that returns the stages and their shapes without importing a framework.
-            If None, they are "known after build".
-        pinned_keys: For a model that requests other models, a function that returns config keys
-            with the models chosen, by name; a class or function that the config contains stays as
-            it is. A saved policy stores the names, so that loading does not repeat the choice.
+        claims: For a head, a function `claims(request)` that returns the keys of a Dict observation
+            that the head reads itself. Trunk and memory are chosen for the remaining keys, and see
+            only those; a single remaining entry is passed without the Dict.
+        describe: A function `describe(request)` that returns a list of `Stage`s without importing a
+            framework; `explain` prints it. For a trunk inside another model,
+            `request.num_outputs` is None. If there is no function, shapes are "known after
+            build".
+        pinned_keys: For a model that requests other models from the catalog, a function
+            `pinned_keys(request)` that returns config keys with the models chosen, by name; a class
+            or function that the config contains stays as it is. A saved policy stores the names, so
+            that loading does not repeat the choice.
         plain: Whether its targets are plain modules: a class, an instance or a factory of
             `torch.nn.Module` or `keras.Layer`. Such a model is a trunk, and reads the keys of
             `PLAIN_KEYS`.
@@ -150,17 +168,19 @@ class ActionDistSpec(Declaration):
     """An action-distribution class.
 
     Attributes:
-        size: A function of the action space and the model config that returns the number of model
-            outputs. It must agree with the class's `required_model_output_shape`. A composite can
-            omit it.
+        size: A function `size(action, config)` of the action space's `SpaceInfo` and the model
+            config that returns the number of model outputs. It must agree with the class's
+            `required_model_output_shape`. A composite can omit it; all other distributions need it.
         composite: Whether it joins distributions that the catalog chooses for the children of a
-            Tuple or Dict. Its size is the sum of their sizes.
+            Tuple or Dict. Its size is the sum of their sizes, and `options_for` gets them as
+            `children`.
         wraps_default: Whether it wraps the distribution that the catalog would otherwise choose.
-            `size` then gets that distribution's size as a third argument.
-        initial_std: A function of the action space and the model config that returns the standard
-            deviation of raw actions before training, if their mean is then 0. rlcatalog warns if
-            they hardly reach the actions within the bounds. If None, it does not check this, as for
-            distributions that draw within the bounds.
+            `size` then gets that distribution's size as a third argument, and `options_for` gets
+            the distribution as the only entry of `children`.
+        initial_std: A function `initial_std(action, config)` that returns the standard deviation of
+            raw actions before training, if their mean is then 0. rlcatalog issues an
+            `ActionRangeWarning` if they hardly reach the bounds. If None, it does not check this,
+            as for distributions that draw within the bounds.
 
     Example:
         >>> def size(action, config):
@@ -222,7 +242,7 @@ class ExporterSpec(Declaration):
 
     Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that loads such a
     file to run it. The function that writes such a file, `write(policy, path) ->
-    rlcatalog_export.Exported`, is a framework's target: a `FrameworkSpec` that extends it adds
+    rlcatalog_export.ExportResult`, is a framework's target: a `FrameworkSpec` that extends it adds
     `"export-NAME"`.
 
     Attributes:
