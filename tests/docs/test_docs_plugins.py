@@ -460,6 +460,6 @@ def test_guide_lists_errors_that_a_part_may_raise():
         assert issubclass(getattr(errors, name), errors.CatalogError)
 
 
-def test_guide_lists_ranks_from_the_highest():
-    table = rows(read_section("docs/plugins.md", "Ranks"))
+def test_rules_list_ranks_from_the_highest():
+    table = rows(read_section("docs/reference/plugin_rules.md", "Ranks"))
     assert [quoted(cells[0])[0] for cells in table] == [rank.name for rank in sorted(Rank)[::-1]]
