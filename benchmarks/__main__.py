@@ -50,7 +50,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="store the ratios as the table, and what is printed in docs/speed.md",
+        help="store the ratios as the table, and what is printed in docs/reference/speed_floors.md",
     )
     parser.add_argument(
         "--check",

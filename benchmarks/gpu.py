@@ -225,7 +225,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--framework", choices=FRAMEWORKS, help="this one alone, in this process, without the tests"
     )
-    parser.add_argument("--save", action="store_true", help="write docs/speed.md as well")
+    parser.add_argument(
+        "--save", action="store_true", help="write docs/reference/speed_gpu.md as well"
+    )
     chosen = parser.parse_args(given)
     if chosen.framework:
         real = built(chosen.framework, "LSTM", "auto").device != "cpu"
@@ -251,12 +253,15 @@ def main(given: Sequence[str] | None = None) -> int:
     chosen.markdown.parent.mkdir(parents=True, exist_ok=True)
     chosen.markdown.write_text(text, encoding="utf-8")
     if chosen.save and all(CPU_TWICE in found for found in measured):
-        print("docs/speed.md stays as it is: no framework found an accelerator.", file=sys.stderr)
+        print(
+            "docs/reference/speed_gpu.md stays as it is: no framework found an accelerator.",
+            file=sys.stderr,
+        )
         return 1
     if chosen.save:
-        shown = page.replaced(page.PAGE.read_text(encoding="utf-8"), BEGIN, text.strip())
-        page.PAGE.write_text(shown, encoding="utf-8")
-    print(f"written to {chosen.markdown}{' and docs/speed.md' * chosen.save}")
+        shown = page.replaced(page.GPU_PAGE.read_text(encoding="utf-8"), BEGIN, text.strip())
+        page.GPU_PAGE.write_text(shown, encoding="utf-8")
+    print(f"written to {chosen.markdown}{' and docs/reference/speed_gpu.md' * chosen.save}")
     return int(any(codes))
 
 

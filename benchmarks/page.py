@@ -1,5 +1,5 @@
-"""The table in `docs/speed.md`: what `make bench BENCH_ARGS=--save` has printed, part by part, with
-where it ran.
+"""The tables in `docs/reference/speed_floors.md`: what `make bench BENCH_ARGS=--save` has printed,
+part by part, with where it ran.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+_REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+#: The page of `make bench`, and that of `make gpu`.
+PAGE = _REFERENCE / "speed_floors.md"
+GPU_PAGE = _REFERENCE / "speed_gpu.md"
 BEGIN, END = "<!-- written by `make bench BENCH_ARGS=--save`: begin -->", "<!-- end -->"
 
 
