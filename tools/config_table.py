@@ -1,8 +1,8 @@
-"""Writes the tables of `docs/config.md`: every config key there is, and every one RLlib ever had,
-with its fate here.
+"""Writes the tables of `docs/config.md`, with every config key there is, and of
+`docs/reference/rllib_keys.md`, with the keys that RLlib had and that have another fate here.
 
 Run it after a config key has changed: `python tools/config_table.py`, or with `--check` to only say
-whether the page is up to date. What a table says comes from the code; the history of RLlib's keys
+whether the pages are up to date. What a table says comes from the code; the history of RLlib's keys
 stands below.
 """
 
@@ -22,6 +22,47 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog_ppo import config as ppo
 
 TARGET = ROOT / "docs/config.md"
+RLLIB_TARGET = ROOT / "docs/reference/rllib_keys.md"
+
+#: Heading of the page → beginnings of the keys below it; the first heading that fits a key has it.
+TASKS = {
+    "Your own classes": ("custom_", "module_images"),
+    "Fully connected layers": ("fcnet_", "post_fcnet_", "vf_share_layers", "no_final_linear"),
+    "Images": ("conv_", "image_"),
+    "Atari": ("preprocessor_pref", "framestack", "dim", "grayscale", "zero_mean", "atari_"),
+    "Dict, text and graph observations": ("input_nets", "text_", "sequence_", "graph_"),
+    "Checks, scaling and filters of observations": (
+        "check_observations",
+        "scale_integers",
+        "observation_filter",
+        "filter_",
+        "_disable_preprocessor_api",
+    ),
+    "Memory": (
+        "memory",
+        "max_seq_len",
+        "use_lstm",
+        "lstm_",
+        "use_attention",
+        "attention_",
+        "vf_memory",
+        "_time_major",
+        "_disable_action_flattening",
+    ),
+    "Actions and masks": (
+        "action_",
+        "free_log_std",
+        "gaussian_",
+        "categorical_",
+        "gumbel_softmax_",
+        "use_autoregressive",
+        "autoregressive_",
+        "use_parametric",
+    ),
+    "Value and training": ("critic", "obs_groups", "freeze_parts"),
+}
+#: The heading over all other keys.
+OTHER_TASK = "Other keys"
 
 #: A default nobody wrote down.
 UNKNOWN = object()
@@ -133,20 +174,41 @@ def code(value: Any) -> str:
     return "—" if value is UNKNOWN else f"`{value!r}`".replace("'", '"')
 
 
-def key_table(catalog: Catalog) -> str:
-    """Return the table of model config keys."""
+def task_of(key: str) -> str:
+    """Return the heading below which a key is listed."""
+    for task, beginnings in TASKS.items():
+        if key.startswith(beginnings):
+            return task
+    return OTHER_TASK
+
+
+def key_tables(catalog: Catalog) -> str:
+    """Return the tables of model config keys, each below the heading of its task."""
     keys = catalog.schema.keys
-    own = [key for key in keys if key not in RLLIB]
-    rows = [key_row(key, catalog) for key in [*RLLIB, *own]]
-    return table(("key", "status", "default", "owner or replacement", "meaning, or why"), *rows)
+    rows: dict[str, list[tuple[str, ...]]] = {task: [] for task in [*TASKS, OTHER_TASK]}
+    in_order = [key for key in RLLIB if key in keys] + [key for key in keys if key not in RLLIB]
+    for key in in_order:
+        rows[task_of(key)].append(key_row(key, catalog))
+    head = ("key", "default", "meaning", "package")
+    sections = [f"### {task}\n\n{table(head, *found)}" for task, found in rows.items() if found]
+    return "\n\n".join(sections)
 
 
 def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
-    """Return one row of the table of model config keys."""
-    if key in catalog.schema.keys:
-        row = catalog.schema.keys[key]
-        meaning = "; ".join(filter(None, (row.meaning, NOTES.get(key, ""))))
-        return f"`{key}`", "honoured", code(row.default), f"`{row.owner}`", meaning
+    """Return one row of the tables of model config keys."""
+    row = catalog.schema.keys[key]
+    meaning = "; ".join(filter(None, (row.meaning, NOTES.get(key, ""))))
+    return f"`{key}`", code(row.default), meaning, f"`{row.owner}`"
+
+
+def rllib_table(catalog: Catalog) -> str:
+    """Return the table of RLlib's keys that are not keys here."""
+    rows = [rllib_row(key, catalog) for key in RLLIB if key not in catalog.schema.keys]
+    return table(("key", "status", "RLlib's last default", "use instead", "meaning"), *rows)
+
+
+def rllib_row(key: str, catalog: Catalog) -> tuple[str, ...]:
+    """Return one row of that table."""
     default, line = RLLIB_DEFAULTS.get(key, UNKNOWN), RLLIB[key]
     if not line:
         raise SystemExit(
@@ -212,7 +274,7 @@ def names_table(names: dict[str, str], aliases: dict[str, str], head: tuple[str,
 def filled(text: str) -> str:
     """Return the page with its tables written anew, each between its two markers."""
     tables = {
-        "keys": key_table(public_index_catalog()),
+        "keys": key_tables(public_index_catalog()),
         "on-policy": algorithm_table(ppo.OnPolicyConfig),
         "PPO": algorithm_table(ppo.PPOConfig),
         "A2C": algorithm_table(ppo.A2CConfig),
@@ -224,8 +286,14 @@ def filled(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` say whether it is up to date."""
-    return write({TARGET: filled(TARGET.read_text(encoding="utf-8"))}, arguments)
+    """Write the pages, or with `--check` say whether they are up to date."""
+    rllib_page = RLLIB_TARGET.read_text(encoding="utf-8")
+    rllib_tables = {"rllib-keys": rllib_table(public_index_catalog())}
+    pages = {
+        TARGET: filled(TARGET.read_text(encoding="utf-8")),
+        RLLIB_TARGET: fill(RLLIB_TARGET, rllib_page, rllib_tables),
+    }
+    return write(pages, arguments)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,13 @@ from rlcatalog_testing import isolated_catalog
 
 @functools.cache
 def read_key_table():
-    """Return key → (status, default, owner or new keys, meaning) from the page's main table."""
-    table = rows(between(read("docs/config.md"), "keys"))
-    return {quoted(key)[0]: cells for key, *cells in table}
+    """Return key → (status, default, owner or new keys, meaning) from the two pages of keys."""
+    table = {}
+    for key, default, meaning, owner in rows(between(read("docs/config.md"), "keys")):
+        table[quoted(key)[0]] = ("honoured", default, owner, meaning)
+    for key, *cells in rows(between(read("docs/reference/rllib_keys.md"), "rllib-keys")):
+        table[quoted(key)[0]] = tuple(cells)
+    return table
 
 
 def keys_with_status(status):
