@@ -51,9 +51,6 @@ ODD = {
         r" )?(?:within|outside|inside|between|above|below|beyond|on)\b| in"
         r" (?:\[|\(|X|(?:an?|the|its|their) (?:\w+ )?(?:spaces?|interval|simplex)\b))",
         "for scale": r"\bfor scale\b",
-        "own": r"\bof (?:its|their|your|our|my) own(?=[.,;:)]|$|"
-        r" (?:in|for|that|which|with|to|and|or|from|beside|by|as"
-        r"|on|is|are|alone|behind|there|here|where|when|than|under|at|each|does|has)\b)",
         "of ours": r"\bof (?:ours|yours|theirs)\b",
         "possessive without a noun": rf"\b(?:{_LIBRARY}{_NO_NOUN}|of (?:{_LIBRARY}|the"
         rf" {_OWNER}){_NO_NOUN})",

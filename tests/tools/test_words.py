@@ -36,7 +36,6 @@ MARKED = {
     "stands": ["The mask stands under this key.", "Units stand behind the trunk."],
     "lies": ["The weights lie in a file.", "Beside it lies another."],
     "for scale": ["It is for scale."],
-    "own": ["Each part gets a net of its own.", "Models of your own."],
     "of ours": ["An error of ours."],
     "possessive without a noun": [
         "The default is RLlib's.",
