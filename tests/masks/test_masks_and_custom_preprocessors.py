@@ -97,6 +97,6 @@ def test_loaded_policy_encodes_and_masks_as_before(config, tmp_path):
 
 def test_parametric_head_rejects_a_custom_preprocessor(config):
     # The head reads the entries of the Dict, which this preprocessor replaces.
-    with pytest.raises(NotServedError, match=r"parametric reads 'action_mask'") as caught:
+    with pytest.raises(NotServedError, match="parametric needs single entries of obs") as caught:
         rlcatalog.build(MASKED, FOUR, {**config, "use_parametric": True}, "torch")
     assert "Remove custom_preprocessor" in str(caught.value)

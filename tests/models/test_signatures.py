@@ -38,8 +38,8 @@ SIGNATURES = {
         " *, model=None, env=None, catalog=None, pins=None, defaults=None)"
     ),
     rlcatalog.load: (
-        "(directory, *, framework=None, model=None, observation_space=None, action_space=None,"
-        " catalog=None)"
+        "(directory, *, framework=None, model=None, critic=None, observation_space=None,"
+        " action_space=None, catalog=None)"
     ),
     rlcatalog.restore_original_dimensions: "(obs, obs_space, tensorlib='numpy')",
     ModelV2.__init__: (
