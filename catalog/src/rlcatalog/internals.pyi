@@ -2,6 +2,7 @@ from . import public_index as public_index
 from ._version import __version__ as __version__
 from .actions.masks import mask_key_path as mask_key_path
 from .actions.tensor_actions import exported_dtype as exported_dtype
+from .choice.critic import shared_keys as shared_keys
 from .choice.dist_plan import DistPlan as DistPlan
 from .choice.environments import (
     AnyEnv as AnyEnv,
@@ -11,6 +12,7 @@ from .choice.environments import (
 from .choice.explanation import Section as Section, outline as outline
 from .choice.resolution import CRITIC_PREFIX as CRITIC_PREFIX
 from .choice.sheet import Sheet as Sheet
+from .config.kernel_keys import NOT_IN_CRITIC as NOT_IN_CRITIC
 from .config.key_table import Key as Key
 from .frameworks.ops import NUMBER_KINDS as NUMBER_KINDS, NUMPY_OPS as NUMPY_OPS
 from .models.construction import signature_if_refused as signature_if_refused

@@ -4,12 +4,15 @@ installed models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
+from rlcatalog.internals import NOT_IN_CRITIC, shared_keys
 from rlcatalog.models import ModelV2
 from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo
@@ -67,6 +70,50 @@ def works_inside_memories(subject: Subject) -> None:
 def works_under_heads(subject: Subject) -> None:
     """The model works under every installed head."""
     _check_with_all(subject, "head", outside=True)
+
+
+@check(
+    "trunk",
+    "memory",
+    hint="read the shape from obs_space, which is not the policy's; if num_outputs=None, return"
+    " features of the declared width",
+)
+def works_as_a_critic(subject: Subject) -> None:
+    """The model works as a critic of its own, which sees another part of the observation than the
+    policy.
+    """
+    example = subject.examples[0]
+    keys_of_both_sides = shared_keys(subject.catalog.registry)
+    config: dict[str, Any] = {}
+    critic: dict[str, Any] = {}
+    for key, value in example.config.items():
+        if key in keys_of_both_sides:
+            config[key] = value
+        elif key not in NOT_IN_CRITIC:
+            critic[key] = value
+    config["critic"] = critic
+    config["obs_groups"] = {"policy": ["other"], "critic": ["mine"]}
+    draw = None
+    if example.draw is not None:
+        draw = partial(_draw_both, example.draw)
+    joined = Example(
+        spaces.Dict({"mine": example.obs, "other": VECTOR}), example.action, config, draw
+    )
+    if not works_for(subject, joined, subject.part):
+        raise NotApplicable("its example cannot be an entry of another observation")
+
+
+def _draw_both(
+    draw_mine: Callable[[np.random.Generator], Any], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return an observation for the critic and the policy.
+
+    Args:
+        draw_mine: Returns an observation of the part's example.
+        rng: The generator.
+    """
+    other = rng.uniform(-1, 1, VECTOR.shape).astype(np.float32)
+    return {"mine": draw_mine(rng), "other": other}
 
 
 @check(
