@@ -107,11 +107,6 @@ def leaves(space, path="action"):
             yield from leaves(child, f"{path}[{key!r}]")
 
 
-def paths_of(space):
-    """Return the paths of a space's parts."""
-    return [path for path, _, _ in leaves(space)]
-
-
 def all_actions(space):
     """Return every raw action of a space of choices and bits, `[actions, raw values]`."""
     values = []

@@ -117,6 +117,15 @@ class DistFramework:
             total = self.lib.reduce_sum(function(x))
         return self.lib.convert_to_tensor(tape.gradient(total, x)).numpy()
 
+    def has_gradient(self, function, at):
+        """Return whether a gradient leads from `function(tensor)` back to the tensor."""
+        if self.name == "torch":
+            return function(self.lib.from_numpy(np.array(at)).requires_grad_()).requires_grad
+        x = self.lib.Variable(at)
+        with self.lib.GradientTape() as tape:
+            result = function(x)
+        return tape.gradient(result, x) is not None
+
     def numeric_gradient(self, function, at, step=1e-6):
         """Return the same by central differences."""
         gradient = np.zeros_like(at)
