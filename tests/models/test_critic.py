@@ -633,7 +633,7 @@ def test_critic_sees_no_mask_that_the_policy_sees():
     assert policy.model.get_weights()["critic.hidden.layers.0.weight"].shape == (7, 3)
 
 
-def test_class_that_is_no_trunk_is_named_under_a_memory():
+def test_class_that_fails_as_trunk_is_named_under_a_memory():
     config = {"custom_model": RllibModel, **LSTM}
 
     with pytest.raises(ModelContractError, match="RllibModel was built as a trunk"):

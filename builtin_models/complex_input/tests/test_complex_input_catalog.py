@@ -308,7 +308,7 @@ def test_input_nets_with_another_value_is_an_error(catalog, net):
     assert "'input_nets': for \"obs['speed']\"" in str(caught.value)
 
 
-def test_input_nets_with_a_class_that_is_no_module_is_an_error(catalog):
+def test_input_nets_with_a_class_of_something_else_is_an_error(catalog):
     with pytest.raises(ModelContractError, match="input_nets: for") as caught:
         catalog.resolve(MIXED, THREE_ACTIONS, {"input_nets": {"speed": int}})
 

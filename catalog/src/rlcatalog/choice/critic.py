@@ -62,7 +62,8 @@ def parse_critic(
 ) -> FlatConfig:
     """Return a critic's config, complete and checked.
 
-    It inherits nothing but the shared keys: `critic={}` is a critic with the default net.
+    Of the policy's config, it has the shared keys alone: `critic={}` is a critic with the default
+    net.
 
     Args:
         schema: The table of config keys.

@@ -18,7 +18,7 @@ def hidden_entries(
     """Return side → the keys that lead to each entry that the side does not see, for each side with
     a group.
 
-    Of a Dict of which a side sees nothing, the Dict itself is listed. The action mask is never
+    If a side sees nothing of a Dict, the Dict itself is listed. The action mask is never
     listed: it belongs to the policy, whatever the lists say.
 
     Args:

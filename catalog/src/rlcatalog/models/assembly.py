@@ -102,7 +102,7 @@ def join_sides(
     Raises:
         ModelContractError: The critic did not set its width.
         NotServedError: The framework has no class for both sides; or a side requests past
-            observations, of which it does not see everything.
+            observations although some of their entries are hidden from it.
     """
     cls = _class_of_framework(
         "separate_critic", policy, "which a policy with a critic needs. Remove critic"

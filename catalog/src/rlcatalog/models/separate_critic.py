@@ -94,7 +94,7 @@ class SeparateCritic(ModelV2):
             seq_lens: See `ModelV2.__call__`.
 
         Returns:
-            The policy's output, and the states, of which the critic's are unchanged.
+            The policy's output, and the states. Those of the critic are unchanged.
         """
         self.features = None
         critic_state = state[self.num_policy_states :]
