@@ -62,8 +62,8 @@ def parse_critic(
 ) -> FlatConfig:
     """Return a critic's config, complete and checked.
 
-    Of the policy's config, it has the shared keys alone: `critic={}` is a critic with the default
-    net.
+    It takes the shared keys alone from the policy's config: `critic={}` is a critic with the
+    default net.
 
     Args:
         schema: The table of config keys.
