@@ -127,3 +127,17 @@ def test_structure_and_vector_are_cut_alike():
     assert inputs["obs"].keys() == {"goal", "mask", "robot"}
     assert inputs["obs"]["robot"].keys() == {"mass"}
     np.testing.assert_array_equal(inputs["obs_flat"], ENCODED[:, [0, 1, 2, 3, 4, 7]])
+
+
+def test_single_integer_stays_an_integer():
+    catalog = isolated_catalog("rlcatalog-preprocessors")
+    config = catalog.parse_config({"_disable_preprocessor_api": True})
+    preprocessor = catalog.preprocessor_for(
+        Dict({"goal": Discrete(3), "x": Box(-1, 1, (1,))}), config
+    )
+    visible = VisibleObservation(preprocessor, [("x",)], "a test")
+
+    goal = visible.cut_encoded(np.array([[2.0, 0.5]], np.float32), NUMPY_OPS)
+
+    assert goal.dtype.kind == "i"
+    assert goal.tolist() == [2]

@@ -186,8 +186,8 @@ class VisibleObservation:
         """
         visible = self._cut(encoded, ops)
         if self.preprocessor.structured:
-            return visible  # a vector
-        return ops.reshape(visible, self.preprocessor.shape)
+            return visible  # a vector, whose structure the model restores
+        return self.preprocessor.restore(visible, ops)
 
     def _cut(self, encoded: Tensor, ops: TensorOps) -> Any:
         pieces = [encoded[:, start:stop] for start, stop in self.columns]
