@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import SimpleNamespace
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -352,10 +353,13 @@ def test_environments_may_reuse_their_observation_array():
 
 
 def test_autoreset_mode_is_not_written_into_the_class():
-    PPO(CountsToFive, {**SHORT, "model": {"fcnet_hiddens": [4]}})
+    class WithOwnMetadata(CountsToFive):
+        metadata: ClassVar = {"render_modes": []}
+
+    PPO(WithOwnMetadata, {**SHORT, "model": {"fcnet_hiddens": [4]}})
 
     # All vector environments over the class share its metadata.
-    assert "autoreset_mode" not in CountsToFive.metadata
+    assert WithOwnMetadata.metadata == {"render_modes": []}
 
 
 # --- episodes that run out of actions -------------------------------------------------------------
