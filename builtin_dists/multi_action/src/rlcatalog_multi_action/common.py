@@ -200,7 +200,7 @@ class CompositeDistribution(ActionDistribution):
         return self._structure([dist.rsample() for dist in self.groups])
 
     def deterministic_sample(self) -> Any:
-        """Return the leaves' most likely actions in the space's structure."""
+        """Return the leaves' deterministic actions in the space's structure."""
         self.last_sample = self._structure([dist.deterministic_sample() for dist in self.groups])
         return self.last_sample
 

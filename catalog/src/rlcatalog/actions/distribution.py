@@ -66,7 +66,12 @@ class ActionDistribution:
         return self.sample()
 
     def deterministic_sample(self) -> Any:
-        """Return the most likely raw actions."""
+        """Return raw actions without randomness.
+
+        For discrete actions, this is the most likely action. For numbers, it is the mode, the mean
+        or the median: `SquashedGaussian`, `Beta` and `Dirichlet` do not return the most likely
+        value.
+        """
         raise NotImplementedError(f"{type(self).__name__} must implement deterministic_sample().")
 
     def logp(self, actions: Any) -> Any:

@@ -240,7 +240,8 @@ class Actor:
             prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Batch of action masks in Gymnasium's format. By default, the mask in the
                 observations is used, if the space has one. None allows every action.
-            explore: Whether to sample actions; otherwise the most likely action is chosen.
+            explore: Whether to sample actions instead of taking the deterministic ones; see
+                `Policy.act`.
 
         Raises:
             ObservationError: An observation is not in the space.
@@ -373,7 +374,7 @@ class Actor:
                 "mask: this policy's action distribution does not support masks."
             )
         if self._noise_width:
-            if noise is None:  # the most likely action does not depend on it
+            if noise is None:  # the deterministic action does not depend on it
                 noise = np.full((rows, self._noise_width), 0.5, np.float32)
             feeds["noise"] = noise
         feeds["deterministic"] = self._flags[not explore]

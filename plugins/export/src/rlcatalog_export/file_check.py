@@ -80,7 +80,7 @@ def _first_difference(
         if not difference:
             difference = action_disagreement(policy, policy_step.action, file_step.action)
         if difference:
-            mode = "sampled" if explore else "the most likely action"
+            mode = "sampled" if explore else "deterministic"
             return f"{difference} in step {t} of {rows} episodes ({mode})"
 
         policy_state = policy_step.state

@@ -191,7 +191,8 @@ class Policy:
             mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see
                 `ActionMasks.matrix`). By default, the mask in the observations is used, if the
                 space has one. None allows every action.
-            explore: Whether to sample instead of taking the most likely action.
+            explore: Whether to sample. If False, take the deterministic action: the most likely
+                choice, or for numbers usually the mean (`ActionDistribution.deterministic_sample`).
 
         Raises:
             ObservationError: An observation is not in the space.

@@ -150,7 +150,7 @@ class Stepper:
             done: Booleans `[n]`: whether the last step ended the episode; see the class.
             prev_reward: Rewards `[n]` of the last step.
             mask: Action masks; see `Policy.act`.
-            explore: Whether to sample instead of taking the most likely action.
+            explore: Whether to sample instead of taking the deterministic action; see `Policy.act`.
 
         Raises:
             ModelContractError: There are more or fewer observations, or values of `done`, than
@@ -191,7 +191,7 @@ class Stepper:
             idle: Booleans `[n]`: whether the environment ignores the action.
             prev_reward: Rewards `[n]` of the last step.
             mask: Action masks; see `Policy.act`.
-            explore: Whether to sample instead of taking the most likely action.
+            explore: Whether to sample instead of taking the deterministic action; see `Policy.act`.
         """
         policy = self.policy
         policy_only = policy.encoder.lacks_critic_entries(obs)

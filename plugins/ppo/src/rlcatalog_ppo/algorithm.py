@@ -305,7 +305,7 @@ class OnPolicy:
             env: The environment to play in. If None, new copies of the training environment.
             seed: Seed from which those of the environments are derived. If None, the config's
                 seed, so that each call plays the same episodes.
-            explore: Whether to sample actions instead of taking the most likely ones.
+            explore: Whether to sample actions instead of taking the deterministic ones.
 
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot create another

@@ -102,13 +102,13 @@ class Evaluation(Callback):
     """Callback that evaluates the policy in separate environments and adds metrics under
     `result["evaluation"]`.
 
-    The metrics are `return_mean` and `return_std` over episodes with the most likely actions, and
+    The metrics are `return_mean` and `return_std` over episodes with deterministic actions, and
     `sampled_return_mean` over the same number of episodes with sampled actions. Evaluation does not
     change random generators, the filter or the weights. The best policy is saved.
 
     Args:
         every: Environment steps between two evaluations.
-        episodes: Number of episodes with most likely actions, and with sampled ones.
+        episodes: Number of episodes with deterministic actions, and with sampled ones.
         folder: Folder for the best policy. If None, the policy is not saved.
         seed: Seed for `OnPolicy.evaluate`. If None, the algorithm's. Each evaluation plays the
             same episodes, so that its results differ because of the policy alone.
@@ -139,7 +139,7 @@ class Evaluation(Callback):
         is_due = self.every.advance(result["timesteps_total"])
         if not is_due:
             return
-        # One evaluation takes the most likely actions, the other samples them.
+        # One evaluation takes deterministic actions, the other samples them.
         returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed)
         sampled_returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed, explore=True)
         evaluation = summarize(returns, sampled_returns)

@@ -46,7 +46,7 @@ def evaluate(
         int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the episodes.")
     ] = 10_000,
     explore: Annotated[
-        bool, typer.Option(help="Sample actions instead of taking the most likely ones.")
+        bool, typer.Option(help="Sample actions instead of taking the deterministic ones.")
     ] = False,
     threads: Annotated[
         int,

@@ -33,7 +33,7 @@ class CatalogDistribution(Distribution):
     #: `[N, size]`.
     _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
-    #: Whether samples are the most likely actions.
+    #: Whether samples are the deterministic actions.
     _is_deterministic = False
 
     def __init__(self, dist: ActionDistribution, shape: torch.Size) -> None:
@@ -120,7 +120,7 @@ class CatalogDistribution(Distribution):
             raise
 
     def to_deterministic(self) -> CatalogDistribution:
-        """Return the same distribution, but with the most likely actions as its samples."""
+        """Return the same distribution, but with the deterministic actions as its samples."""
         other = copy(self)
         other._is_deterministic = True
         return other

@@ -44,7 +44,7 @@ def play(
         episodes: Number of episodes.
         seed: Seed from which those of the environments are derived, in the stream for evaluations.
             None for random episodes.
-        explore: Whether to sample actions instead of taking the most likely ones.
+        explore: Whether to sample actions instead of taking the deterministic ones.
         on_episode: Function that is called with each finished episode's return.
     """
     if isinstance(env, VectorEnv):
@@ -109,7 +109,7 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
     """Return an evaluation's metrics.
 
     Args:
-        returns: Returns of episodes played with the most likely actions.
+        returns: Returns of episodes played with deterministic actions.
         sampled: Returns of the same number of episodes played with sampled actions.
     """
     return {

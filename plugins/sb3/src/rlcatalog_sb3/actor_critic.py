@@ -138,7 +138,7 @@ class ActorCritic:
         Args:
             obs: Observations in Stable-Baselines3's format.
             masks: Action masks that are not in the observations.
-            deterministic: Whether to take the most likely actions.
+            deterministic: Whether to take the distribution's deterministic actions.
         """
         encoded = self.observer.encode(obs)
         allowed = self.observer.mask(obs, masks)
@@ -386,7 +386,7 @@ class CatalogDistribution(Distribution):
         return self._shape(self.distribution.sample(), "sample")
 
     def mode(self) -> Any:
-        """Return the most likely raw actions `[B, ...]`."""
+        """Return the deterministic raw actions `[B, ...]`, which are not always the mode."""
         return self._shape(self.distribution.deterministic_sample(), "deterministic_sample")
 
     def _shape(self, sample: TensorTree, method: str) -> Tensor:

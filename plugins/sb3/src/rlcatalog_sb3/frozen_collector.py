@@ -75,7 +75,7 @@ class FrozenCollector:
         Args:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
-            deterministic: Whether to take the most likely actions.
+            deterministic: Whether to take the distribution's deterministic actions.
             memory: The model's memory for each of the B episodes. The returned step's state
                 contains the next memory.
         """

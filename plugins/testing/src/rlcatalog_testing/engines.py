@@ -24,7 +24,7 @@ class PolicyOutputs(NamedTuple):
     """An engine's results for a batch of observations, as NumPy arrays.
 
     Attributes:
-        action: The most likely actions, in the environment's format.
+        action: The deterministic actions, in the environment's format.
         logp: Log densities `[B]` of the given raw actions.
         entropy: Entropy `[B]`.
         value: Value estimates `[B]`.

@@ -304,7 +304,7 @@ class TFBackend:
         Args:
             outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample actions instead of taking the most likely ones. A tensor
+            explore: Whether to sample actions instead of taking the deterministic ones. A tensor
                 while tracing, so that the trace's caller can choose.
             rows: B, if known.
 

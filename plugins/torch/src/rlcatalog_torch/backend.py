@@ -102,7 +102,7 @@ class TorchBackend:
         Args:
             outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample actions instead of taking the most likely ones. A tensor
+            explore: Whether to sample actions instead of taking the deterministic ones. A tensor
                 while a graph is recorded, so that the graph's caller can choose.
             rows: B, for checking shapes, or None.
 

@@ -61,7 +61,7 @@ class StepGraph:
         policy: The policy, on the CPU.
         given: Dict of the backend's inputs `obs`, `views`, `memory` and `mask`: arrays and
             structures of arrays.
-        explore: Whether to sample actions; otherwise the most likely action is chosen.
+        explore: Whether to sample actions instead of taking the deterministic ones.
 
     Raises:
         NotServedError: An operation cannot be recorded, or the model has half precision.
