@@ -4,10 +4,13 @@ effect.
 Gymnasium's Taxi returns an action mask in its `info`: the taxi cannot drive through
 walls, and a passenger can only be picked up where it is waiting. A wrapper moves the
 mask into the observation, under `"action_mask"`, where the catalog finds it. PPO then
-never tries a forbidden action. Each step costs 1 and a delivery pays 20, so an episode
-of 200 steps without a delivery returns -200. The first mean only covers the few
-episodes that a delivery ended early. To use TensorFlow, run `python
-examples/action_masking.py --framework tf`.
+never tries a forbidden action.
+
+Each step costs 1 and a delivery pays 20, so an episode of 200 steps without a delivery
+returns -200. The first mean is higher than the next ones because at first, only
+episodes that ended early with a delivery have finished.
+
+To use TensorFlow, run `python examples/action_masking.py --framework tf`.
 """
 
 from __future__ import annotations

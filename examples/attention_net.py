@@ -1,9 +1,10 @@
 """A gated transformer after the default net, on a memory task, in PyTorch and
 TensorFlow.
 
-Each step shows a symbol, and the agent is rewarded for naming the previous one. Run it
-with `python examples/attention_net.py --framework tf`; `--without` shows what the same
-net learns when it has no attention.
+Each step shows a symbol, and the agent is rewarded for naming the symbol of the
+previous step. Without a memory, it can only guess. Run the example with `--without` to
+see what the same net learns when it has no attention, or in TensorFlow with `python
+examples/attention_net.py --framework tf`.
 """
 
 from __future__ import annotations

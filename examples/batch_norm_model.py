@@ -1,7 +1,8 @@
 """Batch normalisation in a custom model, in PyTorch and TensorFlow.
 
-Training uses the batch's own statistics for normalisation; acting uses their moving
-averages. Run it with `python examples/batch_norm_model.py --framework tf`.
+In training, batch normalisation uses the statistics of the batch. When the policy acts,
+it uses their moving averages instead, because an action must not depend on the other
+rows of the batch. Run it with `python examples/batch_norm_model.py --framework tf`.
 """
 
 from __future__ import annotations

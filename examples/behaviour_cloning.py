@@ -1,9 +1,11 @@
 """Behaviour cloning: a policy learns to repeat an expert's actions, in PyTorch or
 TensorFlow.
 
-The expert is a rule of a few lines. The example records the expert's actions and learns
+The expert is a rule of a few lines. The example records its actions, and then learns
 only from these records. The records contain environment actions, which may be discrete
-or continuous. `policy.raw_action` converts them into raw actions for `policy.evaluate`.
+or continuous, so `policy.raw_action` converts them into raw actions, which
+`policy.evaluate` can score.
+
 Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
 """
 

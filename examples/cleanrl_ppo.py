@@ -1,9 +1,11 @@
 """The catalog's net and distribution in a single-file PPO in the style of CleanRL; the
 loop is untouched.
 
-`policy.as_module()` is an `nn.Module`: observations in, action distribution and value
-out. Run the script with `python examples/cleanrl_ppo.py --env CartPole-v1 --seed 1`;
-other kinds of observations are first encoded with `policy.preprocess`.
+The agent uses `policy.as_module()`, an `nn.Module` that takes observations and returns
+an action distribution and values. CartPole's observations are vectors, which the module
+takes as they are; encode other kinds of observations with `policy.preprocess` first.
+
+Run the script with `python examples/cleanrl_ppo.py --env CartPole-v1 --seed 1`.
 """
 
 from __future__ import annotations

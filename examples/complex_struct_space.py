@@ -2,8 +2,9 @@
 and TensorFlow.
 
 An observation describes a player and a varying number of enemies, each with a position,
-health and items. Moves towards the nearest enemy are rewarded. Run the example with
-`python examples/complex_struct_space.py --framework tf`.
+health and items. The agent is rewarded when it moves towards the nearest enemy, so its
+model has to read the list of enemies. Run the example with `python
+examples/complex_struct_space.py --framework tf`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """A custom loss: an imitation loss on recorded data, added to PPO's loss, in PyTorch
 and TensorFlow.
 
-The first run records a different policy's experience in the folder `--data`, while that
-policy learns. Run it with `python examples/custom_loss.py --framework tf`.
-`rlcatalog train CartPole-v1 --record FOLDER` also records data.
+The first run trains another policy and records its experience in the folder `--data`.
+The policy of this example then imitates the recorded actions while it learns with PPO.
+To record data of your own, use `rlcatalog train CartPole-v1 --record FOLDER`.
+
+Run it with `python examples/custom_loss.py --framework tf`.
 """
 
 from __future__ import annotations

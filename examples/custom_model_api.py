@@ -1,8 +1,10 @@
 """Additional model methods (`model_interface=`): a dueling head, and the Q-value of a
 continuous action.
 
-The classes are in `model_apis/torch.py` and `model_apis/tf.py`; `dqn.py` and `sac.py`
-train them. Run it with `python examples/custom_model_api.py --framework tf`.
+A model can have more methods than the ones that PPO needs. The classes with these
+methods are in `model_apis/torch.py` and `model_apis/tf.py`. This example only calls
+them; `dqn.py` and `sac.py` train them. Run it with `python examples/custom_model_api.py
+--framework tf`.
 """
 
 from __future__ import annotations

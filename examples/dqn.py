@@ -4,10 +4,11 @@ The catalog provides the preprocessor, the network for the observations, and the
 network's additional methods (`model_interface=`, see `model_apis`). This file contains
 the replay buffer, the target network, the loss and the training loop.
 
-It supports discrete actions and feedforward models, including custom ones. A Dict
-observation can contain an action mask under `"action_mask"`. Masked actions are never
-taken, and their values never become targets. Run it with `python examples/dqn.py --env
-CartPole-v1 --framework tf --seed 1`.
+It supports discrete actions, and models without a memory, including your own. If a Dict
+observation contains an action mask under `"action_mask"`, the forbidden actions are
+never taken, and their values never become targets.
+
+Run it with `python examples/dqn.py --env CartPole-v1 --framework tf --seed 1`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A custom model to which `use_lstm` adds an LSTM, in PyTorch and TensorFlow.
 
-The model declares the width of its features, and leaves the logits and values to the
-LSTM. Run it with `python examples/lstm_auto_wrapping.py --framework tf`.
+The LSTM follows the model and computes the logits and the values, so the model only
+returns features. It tells the LSTM how many features there are. Run it with `python
+examples/lstm_auto_wrapping.py --framework tf`.
 """
 
 from __future__ import annotations

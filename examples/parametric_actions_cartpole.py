@@ -2,11 +2,13 @@
 embeddings and a mask.
 
 An action is an index into the list. Two entries push the cart to the left and to the
-right, and the mask forbids all others. Each step shuffles the list, so only the
-embedding identifies an action. rlcatalog chooses a head that compares the network's
-output with every embedding. Run it with `python examples/parametric_actions_cartpole.py
---framework tf`, with `--dqn` for Q-values, or from this folder with `python -m
-rlcatalog_cli train parametric_actions_cartpole:ParametricCartPole-v0`.
+right, and the mask forbids all others. Each step shuffles the list, so an index means
+nothing by itself, and the policy has to recognise an action by its embedding. rlcatalog
+chooses a head that compares the network's output with every embedding.
+
+Run it with `python examples/parametric_actions_cartpole.py --framework tf`, with
+`--dqn` for Q-values, or from this folder with `python -m rlcatalog_cli train
+parametric_actions_cartpole:ParametricCartPole-v0`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """PPO in one file, in the style of CleanRL, in TensorFlow; `rlcatalog.build` creates
 the policy in one line.
 
-It supports any observation and action space, action masks inside Dict observations, and
-any model without memory. Run it with `python examples/ppo_single_file_tf.py --env
-CartPole-v1 --seed 1`.
+The script supports any observation and action space, action masks inside Dict
+observations, and any model without memory. Copy it if you want to change the algorithm
+itself. Run it with `python examples/ppo_single_file_tf.py --env CartPole-v1 --seed 1`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """A pretrained network from timm or `keras.applications` under PPO, on images: frozen,
 or fine-tuned.
 
-A dense layer follows the backbone's features, before the logits and the value. The
-weights are random and nothing is downloaded, unless you pass `--pretrained`. Run it
-with `python examples/pretrained_backbone.py --fine-tune` after `pip install timm`, or
-with `--framework tf`, which needs no other package.
+A dense layer follows the backbone's features, before the logits and the value. By
+default, the weights are random, so that nothing is downloaded; pass `--pretrained` to
+use pretrained ones.
+
+Run it with `python examples/pretrained_backbone.py --fine-tune` after `pip install
+timm`, or with `--framework tf`, which needs no other package.
 """
 
 from __future__ import annotations

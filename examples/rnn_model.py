@@ -1,8 +1,9 @@
 """A custom recurrent model, in PyTorch and TensorFlow, on a CartPole that hides its
 velocities.
 
-A single observation contains only positions. With a memory of past steps, the model can
-estimate the velocities. Run it with `python examples/rnn_model.py --framework tf`.
+A single observation contains only positions, which is not enough to balance a pole. A
+model with a memory of past steps can estimate the velocities. Run it with `python
+examples/rnn_model.py --framework tf`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ and the critics' networks with additional methods (`model_interface=`, see
 `model_apis`). This file contains the replay buffer, the losses, the temperature and the
 training loop.
 
-It supports continuous actions and feedforward models, including custom ones. Run it
+It supports continuous actions, and models without a memory, including your own. Run it
 with `python examples/sac.py --env Pendulum-v1 --framework tf --seed 1`.
 """
 

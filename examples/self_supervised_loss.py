@@ -1,10 +1,12 @@
 """Self-supervised losses in `custom_loss`: a variational autoencoder and L2
 regularisation, in both frameworks.
 
-The policy reads the code that a variational autoencoder (Kingma and Welling 2014)
-computes from the observation. The additional losses are the reconstruction error, the
-code's KL divergence, and the squared weights. Run it with `python
-examples/self_supervised_loss.py --framework tf`.
+The policy does not see the observation itself, but the code that a variational
+autoencoder (Kingma and Welling 2014) computes from it. To train the autoencoder,
+`custom_loss` adds the reconstruction error, the KL divergence of the code, and the
+squared weights to the loss of PPO.
+
+Run it with `python examples/self_supervised_loss.py --framework tf`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """The catalog's nets in skrl's PPO, with skrl's own agent and trainer.
 
-skrl's mixins draw and score actions themselves. `rlcatalog_torch.actor_critic(policy)`
-returns the nets that they need: an actor, whose outputs are logits for a
-`CategoricalMixin`, and a critic. For a `GaussianMixin`,
-`mean, log_std = outputs.chunk(2, -1)`. Run the script with
-`python examples/skrl_ppo.py`, in a Python environment that contains skrl.
+skrl's mixins draw and score actions themselves, so skrl only needs nets.
+`rlcatalog_torch.actor_critic(policy)` returns them: an actor, whose outputs are logits
+for a `CategoricalMixin`, and a critic. If you use a `GaussianMixin`, split the outputs
+with `mean, log_std = outputs.chunk(2, -1)`.
+
+Run the script with `python examples/skrl_ppo.py`, in a Python environment that contains
+skrl.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 and trainer.
 
 tianshou takes an actor, a critic and a function that turns the actor's outputs into a
-`torch.distributions.Distribution`. `rlcatalog_torch.actor_critic(policy)` returns them.
-A small class adapts the networks: tianshou's collector passes arrays, and its actors
-return a state. Run the script with `python examples/tianshou_ppo.py`. The script needs
-tianshou 2, which requires older packages than the other engines; `make engines`
-therefore installs it in a separate environment.
+`torch.distributions.Distribution`. `rlcatalog_torch.actor_critic(policy)` returns all
+three. A small class adapts the networks to tianshou, because its collector passes
+arrays and expects its actors to return a state.
+
+Run the script with `python examples/tianshou_ppo.py`. It needs tianshou 2, which
+requires older packages than the other engines, so `make engines` installs it in a
+separate environment.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The catalog's nets and distribution in TorchRL's PPO, with an ordinary TorchRL loop.
 
 TorchRL's modules read and write entries of a TensorDict.
-`rlcatalog_torch.actor_critic(policy)` returns functions for them: an actor, a critic,
-and the catalog's distribution under the names of `torch.distributions`. TorchRL stores
-environment actions, so the example needs a Discrete space that starts at 0, whose raw
-and environment actions are the same. Run the script with
-`python examples/torchrl_ppo.py`, in a Python environment that contains TorchRL.
+`rlcatalog_torch.actor_critic(policy)` returns what they are made of: an actor, a
+critic, and the catalog's distribution with the methods of `torch.distributions`.
+
+TorchRL stores environment actions and not raw ones. The example therefore uses a
+Discrete space that starts at 0, where the two are the same. Run the script with `python
+examples/torchrl_ppo.py`, in a Python environment that contains TorchRL.
 """
 
 from __future__ import annotations

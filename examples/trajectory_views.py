@@ -1,8 +1,9 @@
 """Views of past steps instead of a memory: the model requests the last observations,
 actions and rewards.
 
-The example uses a CartPole that hides its velocities, in PyTorch and TensorFlow. Run it
-with `python examples/trajectory_views.py --framework tf --frames 4`.
+The example uses a CartPole that hides its velocities. From the last few positions, the
+model can work out how fast the cart and the pole move. Run it with `python
+examples/trajectory_views.py --framework tf --frames 4`.
 """
 
 from __future__ import annotations

@@ -262,13 +262,13 @@ def pages() -> dict[Path, str]:
         [
             "# Examples",
             "",
-            "Short programs, each with the output of a short run on two cores of a busy machine."
-            " Without options, they",
-            "train until they have learned something. Most take `--framework tf`.",
+            "Each example is a short program, with a page that shows what it prints. Without",
+            "options, an example trains until it has learned something; the pages show runs on",
+            "two cores of a busy machine, many of them shorter. Most take `--framework tf`.",
             "",
-            "[A web page](../../examples/browser/README.md) plays CartPole in a browser, from the"
-            " file that",
-            "[an export](../export.md) writes.",
+            "One example is not in the table: [a web page](../../examples/browser/README.md)",
+            "that plays CartPole in a browser, from the file that [an export](../export.md)",
+            "writes.",
             "",
             *rows,
             "",
