@@ -57,6 +57,8 @@ nitpick_ignore = [("py:attr", "env")]
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+#: Defaults as they are written, instead of the form of an object in memory.
+autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 #: Nothing is fetched while the site is built, so that other libraries' types lead nowhere.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import rlcatalog
+from rlcatalog.plugins.declarations import Declaration
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/reference/api"
@@ -24,6 +25,31 @@ DATA = {
     "MODEL_DEFAULTS": "a new dictionary with every [config key](../../config.md) and its default",
     "hookimpl": "the decorator that marks a [hook](../../hooks.md)",
 }
+#: Headings of the page of `rlcatalog` → their names, the ones that most programs use first.
+SECTIONS = {
+    "Policies": ("build", "load", "Policy"),
+    "RLlib's catalog": (
+        "ModelCatalog",
+        "MODEL_DEFAULTS",
+        "one_hot",
+        "restore_original_dimensions",
+        "TupleActions",
+        "ViewRequirement",
+    ),
+    "Acting": ("Step", "Stepper", "Actor", "wrap_env"),
+    "What was chosen": ("explain", "default_catalog", "refresh", "Catalog", "PluginRecord"),
+    "Register your own classes": (
+        "register_model",
+        "register_action_dist",
+        "register_preprocessor",
+        "register_filter",
+    ),
+    "Base classes": ("ModelV2", "ActionDistribution", "Preprocessor", "Filter"),
+}
+#: The heading over the other names of that page.
+OTHER_SECTION = "Declarations of plugins"
+#: Members of classes that users of a class do not need.
+HIDDEN_MEMBERS = ("aliases", "algorithm")
 #: What doors return, and no door exports: page → where it stands.
 RETURNED = {
     "rlcatalog": [
@@ -93,40 +119,66 @@ def pages() -> dict[Path, str]:
         head = TITLES.get(door) or (inspect.getdoc(module) or "").partition("\n\n")[0].replace(
             "\n", " "
         )
-        entries, elsewhere = [], []
+        entries: dict[str, str] = {}
+        elsewhere: dict[str, str] = {}
         for name, meaning in names.items():
             value = getattr(module, name)
             if not (inspect.isclass(value) or inspect.isroutine(value)):
-                elsewhere.append(f"- `{name}`: {meaning or _short(value)}")
+                elsewhere[name] = f"- `{name}`: {meaning or _short(value)}"
             elif id(value) in described:
                 first = described[id(value)]
-                elsewhere.append(f"- `{name}` is {{py:obj}}`{first}`")
+                elsewhere[name] = f"- `{name}` is {{py:obj}}`{first}`"
             else:
                 described[id(value)] = f"{door}.{name}"
-                entries.append(directive(door, name, value))
+                entries[name] = directive(door, name, value)
         for path in RETURNED.get(door, []):
             place, _, name = path.rpartition(".")
-            entries.append(directive(place, name, getattr(importlib.import_module(place), name)))
+            value = getattr(importlib.import_module(place), name)
+            entries[name] = directive(place, name, value)
         text = [f"# `{door}`", "", head, ""]
-        text += [*elsewhere, ""] if elsewhere else []
-        text += ["```{eval-rst}", "\n\n".join(entries), "```", ""] if entries else []
+        if door == "rlcatalog":
+            for title, part in _sections([*elsewhere, *entries]).items():
+                text += [f"## {title}", "", *_listing(part, elsewhere, entries)]
+        else:
+            text += _listing([*elsewhere, *entries], elsewhere, entries)
         made[TARGET / f"{door}.md"] = "\n".join(text)
     made[TARGET / "index.md"] = index(made)
     return made
 
 
+def _sections(names: list[str]) -> dict[str, list[str]]:
+    """Return heading → names of the page of `rlcatalog`, in the order of that page."""
+    sections = {title: list(listed) for title, listed in SECTIONS.items()}
+    in_a_section = {name for listed in SECTIONS.values() for name in listed}
+    sections[OTHER_SECTION] = [name for name in names if name not in in_a_section]
+    return sections
+
+
+def _listing(names: list[str], elsewhere: dict[str, str], entries: dict[str, str]) -> list[str]:
+    """Return the lines of names: first data and what other pages describe, then directives."""
+    lines = [elsewhere[name] for name in names if name in elsewhere]
+    if lines:
+        lines.append("")
+    directives = [entries[name] for name in names if name in entries]
+    if directives:
+        lines += ["```{eval-rst}", "\n\n".join(directives), "```", ""]
+    return lines
+
+
 def index(made: dict[Path, str]) -> str:
     """Return the page that leads to the others."""
-    rows = ["| door | what it is for |", "| --- | --- |"]
+    rows = ["| module | what it is for |", "| --- | --- |"]
     for path, text in made.items():
         rows.append(f"| [`{path.stem}`]({path.name}) | {text.splitlines()[2]} |")
     return "\n".join(
         [
             "# API",
             "",
-            "Everything that programs and plugins may import, with the docstrings. Names that are"
-            " not listed may change",
-            "without notice.",
+            "These pages contain everything that programs and plugins may import, with the"
+            " docstrings. Most programs only",
+            "need [`rlcatalog`](rlcatalog.md) and the package of an engine; the other modules are"
+            " for plugins. Names that are",
+            "not listed may change without notice.",
             "",
             *rows,
             "",
@@ -152,5 +204,11 @@ def directive(door: str, name: str, value: Any) -> str:
     """Return the directive that describes a name."""
     if not inspect.isclass(value):
         return f".. autofunction:: {door}.{name}"
-    lines = [f".. autoclass:: {door}.{name}", "   :members:"]
+    lines = [f".. autoclass:: {door}.{name}"]
+    # The docstring of a declaration describes its fields; its methods are for the kernel.
+    if not issubclass(value, Declaration):
+        lines.append("   :members:")
+        hidden = [member for member in HIDDEN_MEMBERS if hasattr(value, member)]
+        if hidden:
+            lines.append(f"   :exclude-members: {', '.join(hidden)}")
     return "\n".join(lines)
