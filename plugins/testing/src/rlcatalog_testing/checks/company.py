@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog.errors import MissingPluginError
 from rlcatalog.internals import NOT_IN_CRITIC, shared_keys
 from rlcatalog.models import ModelV2
 from rlcatalog.plugins import Part
@@ -83,6 +84,10 @@ def works_as_a_critic(subject: Subject) -> None:
     policy.
     """
     example = subject.examples[0]
+    try:
+        subject.catalog.resolve(VECTOR, example.action, framework=subject.framework)
+    except MissingPluginError as error:
+        raise NotApplicable("no installed model can be the policy's") from error
     keys_of_both_sides = shared_keys(subject.catalog.registry)
     config: dict[str, Any] = {}
     critic: dict[str, Any] = {}
