@@ -1,4 +1,4 @@
-"""Config keys for the LSTM, and the cell that they describe."""
+"""Config keys for the LSTM and the GRU, and the cells that they describe."""
 
 from __future__ import annotations
 
@@ -26,23 +26,40 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
     lstm_cell_size: Annotated[
         int, Meta(ge=1, description="width of the LSTM's cell and output")
     ] = 256
+    lstm_num_layers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="number of layers of the LSTM or GRU, each of which reads the one before",
+        ),
+    ] = 1
     lstm_use_prev_action: Annotated[
-        bool, Meta(description="add the previous action to the LSTM's inputs")
+        bool, Meta(description="add the previous action to the inputs of the LSTM or GRU")
     ] = False
     lstm_use_prev_reward: Annotated[
-        bool, Meta(description="add the previous reward to the LSTM's inputs")
+        bool, Meta(description="add the previous reward to the inputs of the LSTM or GRU")
     ] = False
     lstm_weights_initializer: Annotated[
-        NameOrCallable, Meta(description="initialiser of the LSTM's weights, applied to each gate")
+        NameOrCallable,
+        Meta(description="initialiser of the LSTM's or GRU's weights, applied to each gate"),
     ] = None
     lstm_weights_initializer_config: InitConfig = None
     lstm_bias_initializer: Annotated[
-        NameOrCallable, Meta(description="initialiser of the LSTM's bias, applied to each gate")
+        NameOrCallable,
+        Meta(description="initialiser of the LSTM's or GRU's biases, applied to each gate"),
     ] = None
     lstm_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:
         read_initializers(partial(getattr, self), "lstm", "weights", "bias")
+
+
+class GruConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Config keys for the GRU, beside those that it shares with the LSTM."""
+
+    use_gru: Annotated[bool, Meta(description="put a GRU after the trunk")] = False
+    gru_cell_size: Annotated[int, Meta(ge=1, description="width of the GRU's output")] = 256
 
 
 class Initial(NamedTuple):
@@ -55,13 +72,14 @@ class Initial(NamedTuple):
 
 
 class CellPlan(NamedTuple):
-    """Framework-neutral LSTM cell.
+    """Framework-neutral cell of an LSTM or a GRU.
 
-    The gates (input, forget, cell, output) are initialised separately.
+    The gates (LSTM: input, forget, cell, output; GRU: reset, update, new) are initialised
+    separately.
 
     Attributes:
         inputs: Width of its input.
-        size: Width of the cell's output and of each of its two states.
+        size: Width of the cell's output and of each of its states.
         input_weights: Initialiser for each gate's input weights `[size, inputs]`.
         recurrent_weights: Initialiser for each gate's recurrent weights `[size, size]`.
         biases: Initialiser for each gate's biases `[size]`.
@@ -74,15 +92,47 @@ class CellPlan(NamedTuple):
     biases: tuple[Initial, ...]
 
 
-class LstmPlan(NamedTuple):
-    """The cell, and the layers after it."""
+class LayersPlan(NamedTuple):
+    """The cells of all layers, from the first on, and the layers after them."""
 
-    cell: CellPlan
+    cells: tuple[CellPlan, ...]
     last_layers: DensePlan
 
 
+class CellKind(NamedTuple):
+    """Kind of recurrent cell.
+
+    Attributes:
+        name: Its name.
+        switch: The config key that turns it on.
+        gates: Number of its gates.
+        states: Number of its states.
+        open_gate: The gate whose bias begins at 1 instead of 0, or None.
+        single_biases: Number of gates with a bias beside that of `CellPlan.biases`.
+    """
+
+    name: str
+    switch: str
+    gates: int
+    states: int
+    open_gate: int | None
+    single_biases: int
+
+    def count_weights(self, cell: CellPlan) -> int:
+        """Return the number of weights of a cell."""
+        biases = self.gates + self.single_biases
+        return cell.size * (self.gates * (cell.inputs + cell.size) + biases)
+
+
+#: An open forget gate lets gradients through from the start (Gers et al. 2000; Jozefowicz et al.
+#: 2015).
+LSTM = CellKind("lstm", "use_lstm", gates=4, states=2, open_gate=1, single_biases=0)
+#: The new gate of a GRU adds a bias before the reset gate multiplies (as in cuDNN), and one after.
+GRU = CellKind("gru", "use_gru", gates=3, states=1, open_gate=None, single_biases=1)
+
+
 def past_of(config: Mapping[str, Any], action: Space[Any] | SpaceInfo | None) -> PastInputs:
-    """Return the past actions and rewards that the LSTM reads.
+    """Return the past actions and rewards that the LSTM or GRU reads.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -95,15 +145,20 @@ def past_of(config: Mapping[str, Any], action: Space[Any] | SpaceInfo | None) ->
 
 
 def plan_layers(
-    config: Mapping[str, Any], trunk_width: int, past: PastInputs, num_outputs: int | None
-) -> LstmPlan:
-    """Read the cell and the layers after it from a model config.
+    config: Mapping[str, Any],
+    trunk_width: int,
+    past: PastInputs,
+    num_outputs: int | None,
+    kind: CellKind = LSTM,
+) -> LayersPlan:
+    """Read the cells and the layers after them from a model config.
 
     Args:
         config: The flat model config; missing keys take their defaults.
         trunk_width: Width of the trunk's output.
-        past: Past inputs that the LSTM reads.
-        num_outputs: Width of the output, or None for a trunk that ends with the cell.
+        past: Past inputs that the first cell reads.
+        num_outputs: Width of the output, or None for a trunk that ends with the last cell.
+        kind: The kind of the cells.
 
     Raises:
         ConfigError: The config sets a key that an LSTM does not support; see
@@ -111,7 +166,9 @@ def plan_layers(
     """
     settings = read_config(config, LstmConfig)
     size = settings.lstm_cell_size
-    last_layers = memory_outputs(config, size, num_outputs, "use_lstm")
+    if kind is GRU:
+        size = read_config(config, GruConfig).gru_cell_size
+    last_layers = memory_outputs(config, size, num_outputs, kind.switch)
     # The keys `lstm_weights_initializer` and `lstm_bias_initializer`, with their `_config`.
     initializers = read_initializers(partial(getattr, settings), "lstm", "weights", "bias")
     input_weights = Initial("xavier_uniform", config={})
@@ -122,22 +179,25 @@ def plan_layers(
         recurrent_weights = input_weights
     if "bias" in initializers:
         name, arguments = initializers["bias"]
-        biases = (Initial(name, arguments),) * 4  # the same for each gate
+        biases = [Initial(name, arguments)] * kind.gates  # the same for each gate
     else:
-        zeros = Initial("zeros", config={})
-        ones = Initial("ones", config={})
-        # The gates are input, forget, cell and output. An open forget gate lets gradients through
-        # from the start (Gers et al. 2000; Jozefowicz et al. 2015).
-        biases = (zeros, ones, zeros, zeros)
-    cell = CellPlan(
-        inputs=trunk_width + past.width,
-        size=size,
-        # One initialiser for each of the four gates.
-        input_weights=(input_weights,) * 4,
-        recurrent_weights=(recurrent_weights,) * 4,
-        biases=biases,
-    )
-    return LstmPlan(cell, last_layers)
+        biases = [Initial("zeros", config={})] * kind.gates
+        if kind.open_gate is not None:
+            biases[kind.open_gate] = Initial("ones", config={})
+    cells = []
+    inputs = trunk_width + past.width
+    for _ in range(settings.lstm_num_layers):
+        cell = CellPlan(
+            inputs=inputs,
+            size=size,
+            # One initialiser for each gate.
+            input_weights=(input_weights,) * kind.gates,
+            recurrent_weights=(recurrent_weights,) * kind.gates,
+            biases=tuple(biases),
+        )
+        cells.append(cell)
+        inputs = size
+    return LayersPlan(tuple(cells), last_layers)
 
 
 def check_lengths(lengths: Sequence[int], steps: int) -> None:

@@ -63,8 +63,7 @@ _ALTERNATIVES = {
     "use_expln": _NO_SDE,
     "squash_output": _NO_SDE,
     "lstm_hidden_size": "in model_config, set lstm_cell_size together with use_lstm.",
-    "n_lstm_layers": "the catalog's LSTM has one layer. For more, write a custom_model with a"
-    " memory.",
+    "n_lstm_layers": "in model_config, set lstm_num_layers together with use_lstm.",
     "shared_lstm": _USE_SHARE_LAYERS,
     "enable_critic_lstm": _USE_SHARE_LAYERS,
     "lstm_kwargs": "in model_config, use the keys that begin with lstm_.",

@@ -82,6 +82,7 @@ Deterministic = rlcatalog_deterministic.tf.Deterministic
 FullyConnectedNetwork = rlcatalog_fcnet.tf.FullyConnectedNetwork
 DiagGaussian = rlcatalog_gaussian.tf.DiagGaussian
 SquashedGaussian = rlcatalog_gaussian.tf.SquashedGaussian
+GRUWrapper = rlcatalog_lstm.tf.GRUWrapper
 LSTMWrapper = rlcatalog_lstm.tf.LSTMWrapper
 MultiActionDistribution = rlcatalog_multi_action.tf.MultiActionDistribution
 ParametricActionsHead = rlcatalog_parametric.tf.ParametricActionsHead

@@ -70,6 +70,7 @@ Deterministic = rlcatalog_deterministic.torch.Deterministic
 FullyConnectedNetwork = rlcatalog_fcnet.torch.FullyConnectedNetwork
 DiagGaussian = rlcatalog_gaussian.torch.DiagGaussian
 SquashedGaussian = rlcatalog_gaussian.torch.SquashedGaussian
+GRUWrapper = rlcatalog_lstm.torch.GRUWrapper
 LSTMWrapper = rlcatalog_lstm.torch.LSTMWrapper
 MultiActionDistribution = rlcatalog_multi_action.torch.MultiActionDistribution
 ParametricActionsHead = rlcatalog_parametric.torch.ParametricActionsHead
