@@ -141,6 +141,22 @@ def test_function_that_makes_a_module_is_a_plain_trunk():
     assert part.declaration.slot == "trunk"
 
 
+@pytest.mark.parametrize(
+    ("source", "is_plain"),
+    [
+        pytest.param(make_net, True, id="function"),
+        pytest.param(Net, False, id="class-of-a-trunk"),
+        pytest.param(MemoryNet, False, id="class-of-a-memory"),
+    ],
+)
+def test_memory_of_the_program_fills_the_memory_slot(source, is_plain):
+    part = in_process("memory", source)
+
+    assert part.kind == "model"
+    assert part.slot == "memory"
+    assert part.is_plain is is_plain
+
+
 def test_name_and_fields_override_those_of_the_class():
     part = in_process("model", Net, "mine", switch="on", reads=("max_seq_len",))
 
@@ -254,6 +270,7 @@ def test_preprocessors_and_filters_need_no_framework():
     [
         pytest.param("model", int, id="class-as-model"),
         pytest.param("model", Net.__new__(Net), id="instance-of-model-class"),
+        pytest.param("memory", int, id="class-as-memory"),
         pytest.param("action_dist", int, id="class-as-distribution"),
         pytest.param("action_dist", make_net, id="function-without-num-inputs"),
         pytest.param("action_dist", OtherClass, id="class-without-num-inputs"),

@@ -355,7 +355,7 @@ def test_reason_in_optional_slot_names_no_other_part(is_lstm_named):
     reason = reason_of(choose("memory", [gru, lstm], REQUEST, named=named), "gru")
 
     assert "lstm" not in reason
-    assert "custom_model='acme/gru' or RLCATALOG_PREFER_PLUGINS=acme" in reason
+    assert "memory='acme/gru' or RLCATALOG_PREFER_PLUGINS=acme" in reason
 
 
 def test_reason_of_preprocessor_offers_its_key():
@@ -548,12 +548,12 @@ def make_tied_parts(slot):
     ("slot", "request_fields", "key"),
     [
         pytest.param("preprocessor", {}, "custom_preprocessor='acme/x'", id="preprocessor"),
-        pytest.param("memory", {}, "custom_model='acme/x'", id="memory"),
+        pytest.param("memory", {}, "memory='acme/x'", id="memory"),
         pytest.param("action_dist", {}, "custom_action_dist='acme/x'", id="distribution"),
         pytest.param(
             "memory",
             {"action_path": "action['a']"},
-            "custom_model='acme/x'",
+            "memory='acme/x'",
             id="memory-for-part-of-action",
         ),
         pytest.param(

@@ -21,7 +21,13 @@ from rlcatalog import (
 )
 from rlcatalog.choice import PartAddresses
 from rlcatalog.choice.slots import Slots, unclaimed_by
-from rlcatalog.errors import MissingPluginError, NoMatchError, PartError, UnsupportedSpaceError
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    MissingPluginError,
+    NoMatchError,
+    PartError,
+    UnsupportedSpaceError,
+)
 from rlcatalog.plugins import Part
 from rlcatalog.plugins.discovery import PluginRecord
 from rlcatalog.plugins.registry import Registry
@@ -331,14 +337,14 @@ GRU = make_model("gru", slot="memory")
 MASK = make_model("mask", slot="head", match=accept, distribution="emca")
 
 
-def choose_model(custom=None, *, pins=None):
-    """Return the parts of a model by slot. `custom` is the part that the config names.
+def choose_model(custom=None, *, pins=None, memory=None):
+    """Return the parts of a model by slot. The config names `custom` and `memory`.
 
     By themselves match: the trunk NET, and the head MASK, whose package is preferred. The trunk
     DEEP and the memory GRU have to be named.
     """
     slots = make_slots(NET, DEEP, GRU, MASK, prefer=["emca"])
-    choices, unclaimed = slots.choose_model(make_request(THREE_FEATURES), custom, pins)
+    choices, unclaimed = slots.choose_model(make_request(THREE_FEATURES), custom, pins, memory)
     assert unclaimed is None
     return {slot: choice.part for slot, choice in choices.items()}
 
@@ -354,6 +360,18 @@ def test_model_consists_of_matching_parts():
 def test_named_part_fills_its_own_slot_only():
     assert choose_model(DEEP) == {"trunk": DEEP, "memory": None, "head": MASK}
     assert choose_model(GRU) == {"trunk": NET, "memory": GRU, "head": MASK}
+
+
+def test_named_memory_stands_beside_the_named_trunk():
+    assert choose_model(DEEP, memory=GRU) == {"trunk": DEEP, "memory": GRU, "head": MASK}
+
+
+def test_custom_model_and_memory_for_one_slot_are_an_error():
+    config = {"custom_model": "gru", "memory": "gru"}
+    slots = make_slots(NET, GRU)
+
+    with pytest.raises(AmbiguousChoiceError, match="each choose a memory"):
+        slots.choose_model(make_request(THREE_FEATURES, config=config), GRU, memory=GRU)
 
 
 def test_pins_of_a_model_leave_its_other_slots_empty():

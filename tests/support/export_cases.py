@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -121,6 +122,14 @@ def cases():
             Simplex((2, 3)),
             2e-5,
         ),
+        "choices, two layers of a gru": _case(
+            VECTOR,
+            MultiDiscrete([2, 3]),
+            recurrent=True,
+            use_gru=True,
+            gru_cell_size=6,
+            lstm_num_layers=2,
+        ),
         "parts, lstm": _case(VECTOR, PARTS, recurrent=True, **LSTM, lstm_use_prev_action=True),
         "autoregressive": _case(
             VECTOR,
@@ -184,6 +193,17 @@ def cases():
     found |= {f"{name}, tf": replace(case, framework="tf") for name, case in found.items()}
     return found | {
         "a user's recurrent model": _case(VECTOR, Discrete(3), recurrent=True, custom_model=gru()),
+        "a recurrent layer": _case(
+            VECTOR,
+            Discrete(3),
+            recurrent=True,
+            memory=recurrent_layer("torch"),
+        ),
+        "a recurrent layer, tf": replace(
+            _case(VECTOR, Discrete(3), recurrent=True, memory=recurrent_layer("tf")),
+            framework="tf",
+        ),
+        "a memory of one step": _case(VECTOR, PARTS, recurrent=True, memory=traces()),
         "a user's model": _case(VECTOR, Discrete(3), custom_model=normalised()),
         "a user's views": _case(VECTOR, Discrete(3), recurrent=True, custom_model=looking_back()),
         "a user's Keras layers, lstm, tf": replace(
@@ -204,6 +224,39 @@ def gru(framework="torch"):
     finally:
         sys.path.remove(folder)
     return getattr(rnn_model, f"{framework}_model")()
+
+
+def recurrent_layer(framework):
+    """Return a recurrent layer of two layers of PyTorch, or one of Keras, which follows a trunk."""
+    if framework == "tf":
+        from rlcatalog_tf import keras
+
+        return partial(keras.layers.LSTM, 5)
+
+    from torch import nn
+
+    return partial(nn.LSTM, hidden_size=5, num_layers=2)
+
+
+def traces():
+    """Return a module of one step, whose state is a dict of a vector and a matrix."""
+    import torch
+    from torch import nn
+
+    class Traces(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.layer = nn.Linear(width + 4, 4)
+
+        def initial_state(self, batch_size):
+            return {"fast": torch.ones(batch_size, 4), "slow": torch.zeros(batch_size, 2, 2)}
+
+        def forward(self, x, state):
+            fast = torch.tanh(self.layer(torch.cat([x, state["fast"]], dim=1)))
+            slow = 0.9 * state["slow"] + fast.reshape(-1, 2, 2)
+            return slow.flatten(1) + fast, {"fast": fast, "slow": slow}
+
+    return Traces
 
 
 def normalised():

@@ -55,6 +55,22 @@ class PlainPair(nn.Module):
         return both[:, :-1], both[:, -1:]
 
 
+class PlainMemory(nn.Module):
+    """A memory of one step, whose state is a dict."""
+
+    def __init__(self, width, hidden=5):
+        super().__init__()
+        self.hidden = hidden
+        self.layer = nn.Linear(width + hidden, hidden)
+
+    def initial_state(self, batch_size):
+        return {"h": self.layer.weight.new_zeros(batch_size, self.hidden)}
+
+    def forward(self, x, state):
+        h = torch.tanh(self.layer(torch.cat([x, state["h"]], dim=1)))
+        return h, {"h": h}
+
+
 def examples():
     image = spaces.Box(0, 255, (5, 7, 3), np.uint8)
     return [
@@ -83,6 +99,17 @@ class IdleLayer(PlainNet):
     def __init__(self, space):
         super().__init__(space)
         self.idle = nn.Linear(2, 2)
+
+
+class LeaksBetweenRows(PlainMemory):
+    def forward(self, x, state):
+        y, state = super().forward(x, state)
+        return y - y.mean(dim=0), state
+
+
+class ForgetsItsState(PlainMemory):
+    def forward(self, x, state):
+        return super().forward(x, self.initial_state(len(x)))
 
 
 class KeepsAState(PlainNet):

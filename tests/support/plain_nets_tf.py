@@ -43,3 +43,20 @@ class PlainPair(keras.Model):
     def call(self, obs):
         both = self.layer(obs)
         return both[:, :-1], both[:, -1:]
+
+
+class PlainMemory(keras.layers.Layer):
+    """A memory of one step, whose state is a dict."""
+
+    def __init__(self, width, hidden=5):
+        super().__init__()
+        self.hidden = hidden
+        self.layer = keras.layers.Dense(hidden)
+        self.layer.build((None, width + hidden))
+
+    def initial_state(self, batch_size):
+        return {"h": tf.zeros([batch_size, self.hidden])}
+
+    def call(self, x, state):
+        h = tf.tanh(self.layer(tf.concat([x, state["h"]], axis=1)))
+        return h, {"h": h}

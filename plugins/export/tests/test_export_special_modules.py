@@ -131,3 +131,40 @@ def test_export_of_a_keras_lambda_is_an_error_and_no_file(name, format, tmp_path
         policy.export(tmp_path / name, format)
 
     assert list(tmp_path.iterdir()) == []
+
+
+# --- plain memories -------------------------------------------------------------------------------
+
+
+def build_with_lstm(**memory_config):
+    from torch import nn
+
+    config = {"memory": nn.LSTM, "memory_config": {"hidden_size": 5, **memory_config}}
+    return rlcatalog.build(SIX_FEATURES, THREE_ACTIONS, {"fcnet_hiddens": [7], **config}, "torch")
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize(
+    ("name", "memory_config"),
+    [("policy.onnx", {"num_layers": 2}), ("policy.pt2", {"num_layers": 2, "proj_size": 3})],
+)
+def test_exported_memory_acts_like_the_policy(name, memory_config, tmp_path):
+    policy = build_with_lstm(**memory_config)
+
+    policy.export(tmp_path / name)
+
+    actor = rlcatalog.Actor(tmp_path / name)
+    step = policy.act(TWO_OBSERVATIONS, explore=False)
+    actor_step = actor.act(TWO_OBSERVATIONS, explore=False)
+    expected = policy.act(-TWO_OBSERVATIONS, step.state, explore=False)
+    result = actor.act(-TWO_OBSERVATIONS, actor_step.state, explore=False)
+    np.testing.assert_allclose(result.dist_inputs, expected.dist_inputs, atol=1e-6)
+    np.testing.assert_allclose(result.value, expected.value, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_onnx_of_an_lstm_with_projections_is_an_error(tmp_path):
+    policy = build_with_lstm(proj_size=3)
+
+    with pytest.raises(NotServedError, match=r"nn\.LSTM with proj_size"):
+        policy.export(tmp_path / "policy.onnx")

@@ -168,3 +168,46 @@ def test_pickled_function_makes_modules():
 
 def test_names_of_models_are_not_packed():
     assert packed({"custom_model": "fcnet"}) == {"custom_model": "fcnet"}
+
+
+# --- plain memories -------------------------------------------------------------------------------
+
+GRU = {
+    "memory": nn.GRU,
+    "memory_config": {"hidden_size": 5, "num_layers": 2},
+    "fcnet_hiddens": [8],
+    "max_seq_len": 4,
+}
+
+
+def test_ppo_trains_every_weight_of_a_plain_memory(local_ray, rllib):
+    config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=16)
+    config.training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1)
+    configure(config, "CartPole-v1", model=GRU)
+
+    with rllib.build_algorithm(config) as algorithm:
+        learner = algorithm.learner_group._learner  # in this process
+        model = learner.module["default_policy"].policy.model
+        weights_before = copy_weights(model)
+        algorithm.train()
+
+    assert_every_weight_changed(model, weights_before)
+
+
+def test_instance_of_a_memory_is_shared():
+    memory = nn.GRU(8, 5)
+    model = {"memory": memory, "fcnet_hiddens": [8]}
+
+    module = configure(PPOConfig(), "CartPole-v1", model=model).rl_module_spec.build()
+
+    assert module.policy.config["vf_share_layers"] is True
+    assert module.policy.model.module is memory
+
+
+def test_pickled_memory_has_the_same_weights():
+    instance = nn.GRU(8, 5)
+
+    packed_memory = packed({"memory": instance})["memory"]
+    loaded = content_of(pickle.loads(pickle.dumps(packed_memory)))
+
+    np.testing.assert_array_equal(loaded.weight_ih_l0.detach(), instance.weight_ih_l0.detach())

@@ -210,3 +210,105 @@ def test_loaded_policy_has_its_catalog(catalog, tmp_path):
     expected, _ = model.predict(obs, deterministic=True)
     actions, _ = loaded.predict(obs, deterministic=True)
     np.testing.assert_array_equal(actions, expected)
+
+
+# --- plain memories, and layers by config ---------------------------------------------------------
+
+
+class Decay(nn.Module):
+    """A memory of one step, whose state is a dict of a vector and a matrix."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width + 3, 3)
+
+    def initial_state(self, batch_size):
+        return {"fast": torch.zeros(batch_size, 3), "slow": torch.zeros(batch_size, 2, 2)}
+
+    def forward(self, x, state):
+        fast = torch.tanh(self.layer(torch.cat([x, state["fast"]], dim=1)))
+        return fast, {"fast": fast, "slow": 0.5 * state["slow"]}
+
+
+class StartsAtOne(Decay):
+    def initial_state(self, batch_size):
+        return {**super().initial_state(batch_size), "fast": torch.ones(batch_size, 3)}
+
+
+class Counting(Decay):
+    def initial_state(self, batch_size):
+        state = super().initial_state(batch_size)
+        return {**state, "slow": torch.zeros(batch_size, 2, 2, dtype=torch.int64)}
+
+    def forward(self, x, state):
+        y, new_state = super().forward(x, state)
+        return y, {**new_state, "slow": state["slow"] + 1}
+
+
+PLAIN_MEMORIES = [
+    pytest.param({"memory": nn.GRU, "memory_config": {"hidden_size": 5}}, id="gru"),
+    pytest.param(
+        {"memory": nn.LSTM, "memory_config": {"hidden_size": 5, "num_layers": 2}}, id="lstm-2"
+    ),
+    pytest.param({"memory": Decay}, id="own-module"),
+    pytest.param({"use_gru": True, "gru_cell_size": 5, "lstm_num_layers": 2}, id="use-gru-2"),
+]
+
+
+def make_plain_ppo(config, **settings):
+    defaults = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
+    return RecurrentPPO(
+        CatalogRecurrentPolicy,
+        make_vec_env("CartPole-v1", n_envs=2, seed=0),
+        policy_kwargs={"model_config": {"fcnet_hiddens": [8], **config}},
+        **{**defaults, **settings},
+    )
+
+
+@pytest.mark.parametrize("config", PLAIN_MEMORIES)
+def test_plain_memory_is_scored_as_when_sampled(config):
+    # A learning rate of 0 keeps the weights that sampled the actions.
+    model = make_plain_ppo(config, learning_rate=0.0).learn(128)
+
+    scores = score_rollout(model)
+
+    torch.testing.assert_close(scores.logp, scores.stored_logp, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scores.values, scores.stored_values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", PLAIN_MEMORIES)
+def test_training_changes_every_weight_of_a_plain_memory(config):
+    model = make_plain_ppo(config)
+    weights_before = copy_weights(model.policy.model)
+
+    model.learn(128)
+
+    assert_every_weight_changed(model.policy.model, weights_before)
+
+
+def test_saved_plain_memory_is_loaded(tmp_path):
+    config = {"memory": nn.GRU, "memory_config": {"hidden_size": 5}}
+    model = make_plain_ppo(config).learn(128)
+    model.save(tmp_path / "model.zip")
+
+    loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
+
+    obs = np.array([[0.3, -0.2, 0.1, 0]], np.float32)
+    _, state = model.predict(obs, deterministic=True)
+    _, loaded_state = loaded.predict(obs, deterministic=True)
+    np.testing.assert_array_equal(state[0], loaded_state[0])
+
+
+@pytest.mark.parametrize("memory", [StartsAtOne, Counting])
+def test_states_that_recurrent_ppo_cannot_store_are_an_error(memory):
+    with pytest.raises(NotServedError, match="float vectors that are initially zero") as caught:
+        make_plain_ppo({"memory": memory})
+
+    assert memory.__name__ in str(caught.value)
+
+
+def test_ppo_rejects_a_plain_memory():
+    config = {"memory": nn.GRU, "memory_config": {"hidden_size": 5}}
+
+    with pytest.raises(NotServedError, match="keeps no state between steps"):
+        PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": config})

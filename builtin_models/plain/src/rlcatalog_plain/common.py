@@ -7,9 +7,9 @@ for models.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium import Space
@@ -21,37 +21,26 @@ from rlcatalog.errors import (
     ConfigError,
     ModelContractError,
     NotServedError,
-    nearest,
     raised_as,
 )
 from rlcatalog.frameworks import Array, Tensor, TensorTree, ops_of, tensor_ops
-from rlcatalog.models import (
-    DensePlan,
-    ModelV2,
-    code_of,
-    copies_instances,
-    last_values,
-    plan_dense_layers,
-    post_fcnet,
-)
+from rlcatalog.models import DensePlan, last_values, plan_dense_layers, post_fcnet
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.spaces import ImageLayout, is_image, read_layout
-
-#: A plain module, or a class or factory that creates one: nothing is known but that it is called.
-Module: TypeAlias = Callable[..., Any]
+from rlcatalog_plain.module_source import ModelOfModule, Module, describe_space
 
 #: Keys of the layers after a module's features. A module that returns logits and value itself has
 #: no such layers.
 _KEYS_OF_LAYERS = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
 #: Advice for modules with a state.
 _WAY_TO_MEMORY = (
-    "A plain module has no state: set use_lstm or use_attention to put a memory after it, or"
-    " derive it from RecurrentNetwork (RLlib's form). A module that returns logits and value takes"
-    " num_outputs."
+    "A plain module has no state: set use_lstm, use_gru or use_attention to put a memory after it,"
+    " pass a recurrent layer as memory=, or derive it from RecurrentNetwork (RLlib's form). A"
+    " module that returns logits and value takes num_outputs."
 )
 
 
-class Plain(ModelV2):
+class Plain(ModelOfModule):
     """Plain module that maps observations to features, followed by dense layers, logits and a
     value.
 
@@ -68,9 +57,7 @@ class Plain(ModelV2):
         **options: Keyword arguments for the class or factory, from `custom_model_config`.
 
     Attributes:
-        source: The class, instance or factory.
         input_space: Space for the module's input, without the batch axis.
-        is_instance: Whether the source is a module instance.
         module: The module.
         hidden: The `post_fcnet` layers, or None.
         outputs: The layers for logits and value, or None.
@@ -86,7 +73,7 @@ class Plain(ModelV2):
         NotServedError: The module has a recurrent state.
     """
 
-    source: Module
+    options_key = "custom_model_config"
     stack_class: Any
     outputs_class: Any
     channels_first: bool
@@ -97,10 +84,9 @@ class Plain(ModelV2):
         module_input = self._read_input(examples)
         self.input_space = module_input.space
         self._conversion = module_input.conversion
-        self.is_instance = not isinstance(self.source, type) and self.is_module(self.source)
         self._returns_outputs = self._must_return_outputs()
         self._check_config()
-        self.module = self._make_module(options)
+        self.module = self.make_module(options)
         width = self._measure_width(self.module, examples)
         self.hidden: Any = None
         self.value_module: Any = None
@@ -121,21 +107,9 @@ class Plain(ModelV2):
         self.outputs = self.outputs_class(layers)
         if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has a second module.
-            self.value_module = self._make_module(options)
+            self.value_module = self.make_module(options)
             self._measure_width(self.value_module, examples)
             self.value_hidden = self._make_hidden(layers)
-
-    @classmethod
-    def of(cls, source: Module) -> type[Self]:
-        """Return the model class for a plain module, given as a class, an instance or a factory."""
-        code = code_of(source)
-        fields = {
-            "__doc__": code.__doc__,
-            "__module__": cls.__module__,
-            # Without staticmethod, a function would become a method.
-            "source": staticmethod(source),
-        }
-        return type(code.__name__, (cls,), fields)
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
@@ -181,20 +155,6 @@ class Plain(ModelV2):
 
     # --- methods of each framework's class --------------------------------------------------------
 
-    @staticmethod
-    def is_module(value: Module) -> bool:
-        """Return whether a value is a module or a module class of the framework."""
-        raise NotImplementedError
-
-    @staticmethod
-    def unwrapped(module: Module) -> Any:
-        """Return the module that a compiled module wraps; any other module unchanged."""
-        raise NotImplementedError
-
-    def copy_module(self, module: Module) -> Any:
-        """Return a deep copy of a module."""
-        raise NotImplementedError
-
     def run_module(self, module: Module, x: TensorTree, inputs: Mapping[str, Any]) -> Any:
         """Return a module's outputs for its input `x`, a part of the model's `inputs`."""
         raise NotImplementedError
@@ -208,6 +168,22 @@ class Plain(ModelV2):
     def convert_leaf(self, x: Any, leaf: Leaf) -> Any:
         """Return a leaf of the observation `[B, ...]` as the module sees it."""
         raise NotImplementedError
+
+    # --- what a class or factory is called with ---------------------------------------------------
+
+    def first_arguments(
+        self, signature: inspect.Signature, keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        """Return the space of the module's input, if the class or factory takes it."""
+        if _takes_space(signature, keywords):
+            return [self.input_space]
+        return []
+
+    def more_keywords(self) -> dict[str, Any]:
+        """Return the number of outputs, for a module that returns logits and value itself."""
+        if self._returns_outputs:
+            return {"num_outputs": self.num_outputs}
+        return {}
 
     # --- internals --------------------------------------------------------------------------------
 
@@ -275,58 +251,6 @@ class Plain(ModelV2):
             return None
         return self.stack_class(layers.num_inputs, layers.hidden)
 
-    def _make_module(self, options: Mapping[str, Any]) -> Any:
-        """Return the source if it is an instance, otherwise a new module that it creates."""
-        if self.is_instance:
-            return self.unwrapped(self._take_instance(options))
-        return self.unwrapped(self._call_source(options))
-
-    def _take_instance(self, options: Mapping[str, Any]) -> Any:
-        """Return the instance, or a copy for a model with its own weights."""
-        if options:
-            names = ", ".join(map(repr, options))
-            raise ConfigError(
-                f"custom_model_config: {type(self).__name__} is an instance, which takes no"
-                f" arguments, but found {names}. Pass its class."
-            )
-        if copies_instances():
-            return self.copy_module(self.source)
-        return self.source
-
-    def _call_source(self, options: Mapping[str, Any]) -> Any:
-        """Return the module that the class or factory creates.
-
-        Raises:
-            ConfigError: The options do not fit its signature.
-            ModelContractError: It raises an error, or does not return a module.
-        """
-        source = self.source
-        name = type(self).__name__
-        keywords = dict(options)
-        if self._returns_outputs:
-            keywords["num_outputs"] = self.num_outputs
-        signature = inspect.signature(source)
-        arguments = []
-        if _takes_space(signature, keywords):
-            arguments.append(self.input_space)
-        call = _describe_call(name, arguments, keywords)
-        try:
-            signature.bind(*arguments, **keywords)
-        except TypeError as error:
-            suggestion = _suggest_names(options, signature)
-            raise ConfigError(
-                f"custom_model_config: {call} does not fit {name}{signature}: {error}.{suggestion}"
-            ) from None
-        with raised_as(lambda why: ModelContractError(f"{call} raised {why}"), CatalogError):
-            module = source(*arguments, **keywords)
-        if isinstance(module, type) or not self.is_module(module):
-            raise ModelContractError(
-                f"{call} must return a module of framework {self.framework!r}, found"
-                f" {type(module).__name__}. Pass framework= if it creates a module for a different"
-                " framework."
-            )
-        return module
-
     def _measure_width(self, module: Module, examples: Array) -> int:
         """Run a module on two observations, and return the width of its features or of its logits.
 
@@ -335,7 +259,7 @@ class Plain(ModelV2):
             ModelContractError: It raises an error, or returns something else.
         """
         name = type(self).__name__
-        occasion = f"for a batch of two observations of {_describe(self.input_space)}"
+        occasion = f"for a batch of two observations of {describe_space(self.input_space)}"
         if _takes_seq_lens(module):
             raise NotServedError(f"{name}: its forward method takes seq_lens. {_WAY_TO_MEMORY}")
         with raised_as(
@@ -414,19 +338,6 @@ def _takes_seq_lens(module: Module) -> bool:
     return "seq_lens" in code.co_varnames[:num_parameters]
 
 
-def _suggest_names(options: Iterable[str], signature: inspect.Signature) -> str:
-    """Return the nearest parameters to options that a signature lacks, for an error message."""
-    unknown = [key for key in options if key not in signature.parameters]
-    return "".join(nearest(key, signature.parameters) for key in unknown)
-
-
-def _describe_call(name: str, arguments: Sequence[Space[Any]], keywords: Mapping[str, Any]) -> str:
-    """Return a call as text, in which a space is described by its kind and shape."""
-    texts = [_describe(space) for space in arguments]
-    texts += [f"{key}={value!r}" for key, value in keywords.items()]
-    return f"{name}({', '.join(texts)})"
-
-
 def _describe_parts(parts: Sequence[Any]) -> str:
     """Return the types and shapes of the parts of a module's output."""
     if not parts:
@@ -448,10 +359,6 @@ def _structured_codec(space: Space[Any]) -> Preprocessor | None:
     if codec is None or not codec.structured:
         return None
     return codec
-
-
-def _describe(space: Space[Any]) -> str:
-    return SpaceInfo.read(space).describe()
 
 
 # --- input of a module ----------------------------------------------------------------------------

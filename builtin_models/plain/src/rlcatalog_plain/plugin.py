@@ -10,13 +10,19 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
     return [
         FrameworkSpec(
             name="torch",
-            targets={"plain": "rlcatalog_plain.torch:PlainModel"},
+            targets={
+                "plain": "rlcatalog_plain.torch:PlainModel",
+                "plain_memory": "rlcatalog_plain.memory.torch:PlainMemory",
+            },
             summary="plain modules as models",
             extends="rlcatalog-torch/torch",
         ),
         FrameworkSpec(
             name="tf",
-            targets={"plain": "rlcatalog_plain.tf:PlainModel"},
+            targets={
+                "plain": "rlcatalog_plain.tf:PlainModel",
+                "plain_memory": "rlcatalog_plain.memory.tf:PlainMemory",
+            },
             summary="plain modules as models",
             extends="rlcatalog-tf/tf",
         ),

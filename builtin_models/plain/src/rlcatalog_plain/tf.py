@@ -7,7 +7,8 @@ from typing import Any
 
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, Tensor, TensorTree
-from rlcatalog_plain.common import Leaf, Module, Plain
+from rlcatalog_plain.common import Leaf, Plain
+from rlcatalog_plain.module_source import Module
 from rlcatalog_tf import (
     DenseStack,
     OutputLayers,
@@ -23,12 +24,8 @@ from rlcatalog_tf import (
 )
 
 
-class PlainModel(Plain, TFModelV2):
-    """Plain module followed by dense layers, logits and a value; see `Plain`."""
-
-    stack_class = DenseStack
-    outputs_class = OutputLayers
-    channels_first = False
+class KerasSource:
+    """What TensorFlow's models around a plain module know of Keras layers; see `ModelOfModule`."""
 
     @staticmethod
     def is_module(value: Module) -> bool:
@@ -63,6 +60,14 @@ class PlainModel(Plain, TFModelV2):
             NotServedError: The layer cannot be copied.
         """
         return copy_layer(module)
+
+
+class PlainModel(KerasSource, Plain, TFModelV2):
+    """Plain module followed by dense layers, logits and a value; see `Plain`."""
+
+    stack_class = DenseStack
+    outputs_class = OutputLayers
+    channels_first = False
 
     def run_module(self, module: Module, x: TensorTree, inputs: Mapping[str, Any]) -> Any:
         """Return the layer's outputs, in the precision that the next layers use."""

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from rlcatalog.frameworks import Array, TensorTree
-from rlcatalog_plain.common import Leaf, Module, Plain
+from rlcatalog_plain.common import Leaf, Plain
+from rlcatalog_plain.module_source import Module
 from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, floats_as
 from rlcatalog_torch.private_api import original_of
 
@@ -21,18 +22,8 @@ from rlcatalog_torch.private_api import original_of
 _COMPILED_FORM = "_rlcatalog_compiled"
 
 
-class PlainModel(Plain, TorchModelV2):
-    """Plain module followed by dense layers, logits and a value; see `Plain`.
-
-    Attributes:
-        copies_images: Whether to copy images, so that channels also come first in memory. The copy
-            takes time, but modules that call `view` on the result of a convolution need it.
-    """
-
-    stack_class = DenseStack
-    outputs_class = OutputLayers
-    channels_first = True
-    copies_images = False
+class TorchSource:
+    """What PyTorch's models around a plain module know of modules; see `ModelOfModule`."""
 
     @staticmethod
     def is_module(value: Module) -> bool:
@@ -56,6 +47,20 @@ class PlainModel(Plain, TorchModelV2):
         """Return a deep copy of a module."""
         return copy.deepcopy(module)
 
+
+class PlainModel(TorchSource, Plain, TorchModelV2):
+    """Plain module followed by dense layers, logits and a value; see `Plain`.
+
+    Attributes:
+        copies_images: Whether to copy images, so that channels also come first in memory. The copy
+            takes time, but modules that call `view` on the result of a convolution need it.
+    """
+
+    stack_class = DenseStack
+    outputs_class = OutputLayers
+    channels_first = True
+    copies_images = False
+
     def run_module(self, module: Module, x: TensorTree, inputs: Mapping[str, Any]) -> Any:
         """Return the module's outputs."""
         compiled = module.__dict__.get(_COMPILED_FORM)
@@ -67,9 +72,9 @@ class PlainModel(Plain, TorchModelV2):
         """Run a module in eval mode, and then restore its mode, its buffers and the
         random state.
         """
-        device = _device_of(module)
+        device = device_of(module)
         encoded = floats_as(torch.as_tensor(rows, device=device), dtype_of(module))
-        with torch.no_grad(), _restore_afterwards(module, device):
+        with torch.no_grad(), restore_afterwards(module, device):
             module.eval()
             try:
                 return module(self.show(encoded))
@@ -100,6 +105,14 @@ class PlainModel(Plain, TorchModelV2):
         return x
 
 
+def call_module(module: nn.Module, *arguments: Any) -> Any:
+    """Call a module, or the compiled form that it was given in."""
+    compiled = module.__dict__.get(_COMPILED_FORM)
+    if compiled is None:
+        return module(*arguments)
+    return compiled.of(module)(*arguments)
+
+
 def _scale(x: Tensor, low: float | Array, span: float | Array, in_place: bool) -> Tensor:
     """Return `(x - low) / span`; `in_place` allows to write to `x`."""
     if not isinstance(low, float) or low != 0.0:
@@ -115,7 +128,7 @@ def _scale(x: Tensor, low: float | Array, span: float | Array, in_place: bool) -
     return torch.div(x, divisor)
 
 
-def _device_of(module: nn.Module) -> torch.device:
+def device_of(module: nn.Module) -> torch.device:
     """Return the device of a module's first tensor; the CPU if it has none."""
     for tensor in chain(module.parameters(), module.buffers()):
         return tensor.device
@@ -146,7 +159,7 @@ class _SavedBuffer(NamedTuple):
 
 
 @contextmanager
-def _restore_afterwards(module: nn.Module, device: torch.device) -> Iterator[None]:
+def restore_afterwards(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Return a context that restores the parts of a module that a pass can change, and the random
     state.
 

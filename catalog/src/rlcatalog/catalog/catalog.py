@@ -204,8 +204,8 @@ class Catalog:
         config: type | None = None,
         reads: tuple[str, ...] = (),
     ) -> Any:
-        """Register a model class under a name for `custom_model`; without a class, return a
-        decorator that does.
+        """Register a model class under a name for `custom_model`, or a memory for `memory`; without
+        a class, return a decorator that does.
 
         Args:
             name: The name.

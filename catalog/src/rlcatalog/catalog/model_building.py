@@ -41,7 +41,7 @@ def build_model(
         obs_space: Space of encoded observations.
         action_space: The environment's action space.
         num_outputs: Width of the output, or None for a trunk.
-        config: The config; the part that it names gets `custom_model_config`.
+        config: The config; the parts that it names get `custom_model_config` and `memory_config`.
         framework: The framework.
         name: The model's name.
         interface: A mixin that adds methods.
@@ -55,7 +55,7 @@ def build_model(
     from rlcatalog.models import ModelPart, assemble  # lookups do not need them
 
     require_framework(framework)
-    named_slot = _slot_of_custom_model(choices, config)
+    slots_of_options = _slots_of_options(choices, config)
     parts = []
     for slot in MODEL_SLOTS:
         part = choices.get(slot)
@@ -64,12 +64,14 @@ def build_model(
         arguments: dict[str, Any] = {}
         if slot == "trunk" and kwargs is not None:
             arguments |= kwargs
-        if slot == named_slot:
-            arguments |= config.fresh()["custom_model_config"]  # a copy, which the model may change
+        options_key = slots_of_options.get(slot, "custom_model_config")
+        if slot in slots_of_options:
+            arguments |= config.fresh()[options_key]  # a copy, which the model may change
         cls = _load_model_class(part, framework)
-        parts.append(ModelPart(cls, slot, arguments, part))
+        parts.append(ModelPart(cls, slot, arguments, part, options_key))
 
     trunk = choices.get("trunk")
+    memory = choices.get("memory")
 
     def config_for_a_part() -> FlatConfig:
         values = config.fresh()
@@ -79,6 +81,8 @@ def build_model(
             # A plain module may be an instance. A model keeps its config as an attribute, and the
             # framework would find the instance there and count its weights a second time.
             values["custom_model"] = trunk.name
+        if memory is not None and memory.is_plain:
+            values["memory"] = memory.name
         return values
 
     return assemble(
@@ -179,12 +183,18 @@ def _load_model_class(part: Part, framework: str) -> Any:
     return cls
 
 
-def _slot_of_custom_model(choices: Mapping[str, Part | None], config: FlatConfig) -> str | None:
-    """Return the slot whose part the config names; None if it names none."""
+def _slots_of_options(choices: Mapping[str, Part | None], config: FlatConfig) -> dict[str, str]:
+    """Return slot → the config key that has the keyword arguments of its part, for the parts that
+    the config names.
+    """
+    slots = {}
     name = config["custom_model"]
-    if name is None:
-        return None
-    for slot, part in choices.items():
-        if part is not None and part.name == name:
-            return slot
-    return "trunk"  # a class, not a name
+    if name is not None:
+        slots["trunk"] = "custom_model_config"  # for a class, which is no name
+        for slot, part in choices.items():
+            if part is not None and part.name == name:
+                slots = {slot: "custom_model_config"}
+                break
+    if config["memory"] is not None:
+        slots["memory"] = "memory_config"
+    return slots

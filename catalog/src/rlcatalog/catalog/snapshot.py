@@ -199,15 +199,24 @@ class CatalogSnapshot:
         config.catalog = self.catalog
         check_critic_keys(config)
         custom_model = self.slots.named("model", config["custom_model"])
+        memory = self.slots.named_memory(config["memory"])
         custom_dists = named_dists(self.slots, config["custom_action_dist"])
         critic_config = None
         custom_critic = None
+        critic_memory = None
         if config["critic"] is not None:
             critic_config = parse_critic(self.schema, config, query.defaults, self._shared_keys)
             custom_critic = self.slots.named("model", critic_config["custom_model"])
-            check_instances(custom_model, custom_critic)
+            critic_memory = self.slots.named_memory(critic_config["memory"])
+            check_instances("custom_model", custom_model, custom_critic)
+            check_instances("memory", memory, critic_memory)
         framework = framework_for(
-            query.framework, custom_model, custom_critic, *custom_dists.values()
+            query.framework,
+            custom_model,
+            memory,
+            custom_critic,
+            critic_memory,
+            *custom_dists.values(),
         )
         obs_info = SpaceInfo.read(query.obs_space)
         action_info = SpaceInfo.read(query.action_space, "action")
@@ -255,7 +264,7 @@ class CatalogSnapshot:
                 models_preprocessor, hidden["policy"], "obs_groups['policy']"
             )
         model_request = request_of_model(request, config, visible, critic_config is not None)
-        model_choices = self.slots.choose_model(model_request, custom_model, query.pins)
+        model_choices = self.slots.choose_model(model_request, custom_model, query.pins, memory)
         stages = model_stages(
             model_choices.parts.values(), model_request, dists.size, model_choices.unclaimed
         )
@@ -283,7 +292,9 @@ class CatalogSnapshot:
         )
         if critic_config is None:
             return resolution
-        critic = self._choose_critic(resolution, critic_config, custom_critic, hidden.get("critic"))
+        critic = self._choose_critic(
+            resolution, critic_config, custom_critic, critic_memory, hidden.get("critic")
+        )
         return replace(resolution, critic=critic, stages=(*stages, *critic.stages))
 
     @cached_property
@@ -296,6 +307,7 @@ class CatalogSnapshot:
         resolution: Resolution,
         config: FlatConfig,
         custom: Part | None,
+        memory: Part | None,
         hidden: Sequence[KeyPath] | None,
     ) -> Resolution:
         """Choose a trunk and a memory for a critic of its own.
@@ -304,6 +316,7 @@ class CatalogSnapshot:
             resolution: The choices for the policy.
             config: The critic's config.
             custom: The part that the critic's `custom_model` names.
+            memory: The part that the critic's `memory` names.
             hidden: The keys that lead to each entry that `obs_groups` hides from the critic; None
                 if it has no group.
 
@@ -328,7 +341,7 @@ class CatalogSnapshot:
         request = resolution.request.replace(config=config.read_only())
         critic_request = request_of_model(request, config, visible, has_critic=False)
         pins = None if resolution.pins is None else resolution.pins.of_critic()
-        choices = self.slots.choose_critic(critic_request, custom, pins)
+        choices = self.slots.choose_critic(critic_request, custom, pins, memory)
         stages = critic_stages(choices.parts.values(), critic_request, is_complete(choices.parts))
         return replace(
             resolution,
@@ -415,10 +428,12 @@ class CatalogSnapshot:
         values.catalog = self.catalog
         custom_dists = named_dists(self.slots, values["custom_action_dist"], dist_type)
         custom_model = None
+        memory = None
         if framework is None:
-            # A custom model computes the distribution's inputs, so it has the same framework.
+            # The model computes the distribution's inputs, so it has the same framework.
             custom_model = self.slots.named("model", values["custom_model"])
-        framework = framework_for(framework, *custom_dists.values(), custom_model)
+            memory = self.slots.named_memory(values["memory"])
+        framework = framework_for(framework, *custom_dists.values(), custom_model, memory)
         action_info = SpaceInfo.read(action_space, "action")
         # A request needs an observation, but distributions see only the action space.
         request = Request(action_info, action_info, values.read_only(), framework)
@@ -485,7 +500,8 @@ class CatalogSnapshot:
         if not values["custom_model"]:
             values["custom_model"] = default_model
         custom_model = self.slots.named("model", values["custom_model"])
-        framework = framework_for(framework, custom_model)
+        memory = self.slots.named_memory(values["memory"])
+        framework = framework_for(framework, custom_model, memory)
         if _needs_encoding(obs_space, custom_model):
             obs_space = self.make_preprocessor(obs_space, values, check="never").observation_space
         # RLlib's attribute of an encoded space.
@@ -505,7 +521,7 @@ class CatalogSnapshot:
             catalog=self.catalog,
             mask_key=mask_key(obs_info, action_info, values["action_mask_key"]),
         )
-        model_choices = self.slots.choose_model(request, custom_model)
+        model_choices = self.slots.choose_model(request, custom_model, memory=memory)
         # Raises an error where config and shapes contradict each other.
         model_stages(model_choices.parts.values(), request, num_outputs, model_choices.unclaimed)
         action_dist = None

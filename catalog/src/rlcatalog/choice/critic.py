@@ -134,12 +134,13 @@ def is_complete(parts: Mapping[str, Part | None]) -> bool:
     return trunk.undeclared and not trunk.is_plain
 
 
-def check_instances(policy: Part | None, critic: Part | None) -> None:
+def check_instances(key: str, policy: Part | None, critic: Part | None) -> None:
     """Raise an error if one module instance is the policy's and the critic's.
 
     Args:
-        policy: The part that `custom_model` names.
-        critic: The part that the critic's `custom_model` names.
+        key: The config key that names both parts.
+        policy: The part that it names for the policy.
+        critic: The part that it names for the critic.
 
     Raises:
         ConfigError: Both are the same instance, so that their weights would be the same.
@@ -150,8 +151,8 @@ def check_instances(policy: Part | None, critic: Part | None) -> None:
     for code in critic.objects.values():
         if any(code is instance for instance in instances):
             raise ConfigError(
-                f"critic: custom_model={critic.name!r} is the instance that is also the policy's"
-                " model, so both would have the same weights. Pass its class, or a second instance."
+                f"critic: {key}={critic.name!r} is the instance that is also the policy's, so both"
+                " would have the same weights. Pass its class, or a second instance."
             )
 
 

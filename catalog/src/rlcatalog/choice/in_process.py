@@ -44,6 +44,13 @@ _KINDS = {
         "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2, or a torch.nn.Module or"
         " keras.Layer: its class, an instance or a function that makes one",
     ),
+    "memory": _Kind(
+        "memory",
+        ModelSpec,
+        "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2, or a torch.nn.Module or"
+        " keras.Layer with a state, such as a recurrent layer: its class, an instance or a function"
+        " that makes one",
+    ),
     "action_dist": _Kind(
         "custom_action_dist",
         ActionDistSpec,
@@ -73,7 +80,8 @@ def in_process(kind: str, cls: Code, name: str | None = None, **fields: Any) -> 
     """Create the part for a class of the running program, or for a plain module.
 
     Args:
-        kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
+        kind: `"model"`, `"memory"` (a model for this slot), `"action_dist"`, `"preprocessor"` or
+            `"filter"`.
         cls: The class; for a model, also an instance of a plain module or a factory for one.
         name: The part's name; None uses the name of the class.
         **fields: Additional fields of the part's declaration; None means the default.
@@ -83,6 +91,8 @@ def in_process(kind: str, cls: Code, name: str | None = None, **fields: Any) -> 
     """
     if kind == "model":
         reading = _read_model(cls)
+    elif kind == "memory":
+        reading = _read_memory(cls)
     elif kind == "action_dist":
         num_inputs = fields.pop("num_inputs", None)  # for the adapter, not for the declaration
         cls = _adapted_dist(cls, num_inputs)
@@ -118,6 +128,12 @@ def _read_model(cls: Code) -> _Reading:
     # A class in RLlib's form need not derive from ours.
     slot = getattr(cls, "slot_of_class", "trunk")
     return _Reading([framework], {"slot": slot})
+
+
+def _read_memory(cls: Code) -> _Reading:
+    """Return what a class or module says of itself that the config names as its memory."""
+    reading = _read_model(cls)
+    return reading._replace(fields={**reading.fields, "slot": "memory"})
 
 
 def _read_dist(cls: Code) -> _Reading:

@@ -29,7 +29,8 @@ KEYS = {
     "preprocessor": "custom_preprocessor",
     "filter": "observation_filter",
     "action_dist": "custom_action_dist",
-    **dict.fromkeys(("trunk", "memory", "head"), "custom_model"),
+    "memory": "memory",
+    **dict.fromkeys(("trunk", "head"), "custom_model"),
 }
 
 

@@ -11,7 +11,13 @@ from rlcatalog import public_index
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import Code, in_process
 from rlcatalog.choice.selection import Choice, Verdict, choose
-from rlcatalog.errors import ConfigError, NoMatchError, UnsupportedSpaceError
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    ConfigError,
+    NoMatchError,
+    UnsupportedSpaceError,
+    shown,
+)
 from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.plugins import Match, Part, Request
 from rlcatalog.plugins.registry import Registry
@@ -91,6 +97,24 @@ class Slots:
         if isinstance(value, str):
             return self.registry.get(kind, value)
         return in_process(kind, value)
+
+    def named_memory(self, value: str | Code | None) -> Part | None:
+        """Return the part for the value of the config key `memory`; None for None.
+
+        Raises:
+            ConfigError: It is the name of a trunk or a head.
+        """
+        if not isinstance(value, str):
+            return self.named("memory", value)
+        part = self.registry.get("model", value)
+        if part.slot != "memory":
+            memories = sorted(other.name for other in self._parts.get("memory", ()))
+            raise ConfigError(
+                f"memory={value!r} names a {part.slot} ({part.provider}); expected a memory: the"
+                f" class of a recurrent layer, or one of {', '.join(memories)}. To use this"
+                f" {part.slot}, set custom_model={value!r}."
+            )
+        return part
 
     def repeat(self, slot: str, name: str) -> Choice:
         """Return the choice of an earlier lookup, without asking the candidates."""
@@ -207,7 +231,11 @@ class Slots:
         return choice
 
     def choose_model(
-        self, request: Request, custom: Part | None, pins: PartAddresses | None = None
+        self,
+        request: Request,
+        custom: Part | None,
+        pins: PartAddresses | None = None,
+        memory: Part | None = None,
     ) -> ModelChoices:
         """Choose the model's parts: first the head, which may leave only part of the
         observation to the others.
@@ -216,17 +244,26 @@ class Slots:
             request: The request.
             custom: The part that `custom_model` names.
             pins: Addresses of the parts of an earlier lookup, which this lookup repeats.
+            memory: The part that `memory` names.
+
+        Raises:
+            AmbiguousChoiceError: Two keys choose the memory.
         """
-        head = self._model_part("head", request, custom, pins)
+        named = self._named_parts(request, custom, memory)
+        head = self._model_part("head", request, named, pins)
         unclaimed = unclaimed_by(head.part, request)
         inner_request = request
         if unclaimed is not None:
             inner_request = unclaimed.request(request)
-        choices = self._trunk_and_memory(inner_request, custom, pins)
+        choices = self._trunk_and_memory(inner_request, named, pins)
         return ModelChoices({**choices, "head": head}, unclaimed)
 
     def choose_critic(
-        self, request: Request, custom: Part | None, pins: PartAddresses | None = None
+        self,
+        request: Request,
+        custom: Part | None,
+        pins: PartAddresses | None = None,
+        memory: Part | None = None,
     ) -> ModelChoices:
         """Choose the parts of a critic of its own: a trunk, and perhaps a memory.
 
@@ -234,25 +271,50 @@ class Slots:
             request: The request, with the critic's config.
             custom: The part that the critic's `custom_model` names.
             pins: Addresses of the critic's parts of an earlier lookup, which this lookup repeats.
+            memory: The part that the critic's `memory` names.
 
         Raises:
             ConfigError: `custom_model` names a head.
+            AmbiguousChoiceError: Two keys choose the memory.
         """
         if custom is not None and custom.slot == "head":
             raise ConfigError(
                 f"critic: custom_model={custom.name!r} is a head, which computes outputs for"
                 " actions. A critic has a trunk and a memory: name one of these."
             )
-        choices = self._trunk_and_memory(request, custom, pins)
+        named = self._named_parts(request, custom, memory)
+        choices = self._trunk_and_memory(request, named, pins)
         no_head = Choice(part=None, why="a critic has no head")
         return ModelChoices({**choices, "head": no_head}, unclaimed=None)
 
+    def _named_parts(
+        self, request: Request, custom: Part | None, memory: Part | None
+    ) -> dict[str, Part]:
+        """Return slot → the part that `custom_model` or `memory` names.
+
+        Raises:
+            AmbiguousChoiceError: Two keys choose the memory.
+        """
+        named = {}
+        if custom is not None:
+            named[custom.slot] = custom
+        if memory is not None:
+            self._refuse_other_memories(memory, custom, request)
+            named["memory"] = memory
+        return named
+
     def _trunk_and_memory(
-        self, request: Request, custom: Part | None, pins: PartAddresses | None
+        self, request: Request, named: Mapping[str, Part], pins: PartAddresses | None
     ) -> dict[str, Choice]:
-        """Choose a trunk and a memory; see `choose_model`."""
-        trunk = self._model_part("trunk", request, custom, pins)
-        memory = self._model_part("memory", request, custom, pins)
+        """Choose a trunk and a memory; see `choose_model`.
+
+        Args:
+            request: The request, about what they see.
+            named: Slot → the part that the config names.
+            pins: See `choose_model`.
+        """
+        trunk = self._model_part("trunk", request, named, pins)
+        memory = self._model_part("memory", request, named, pins)
         if trunk.part is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
@@ -260,19 +322,33 @@ class Slots:
             raise NoMatchError(f"No installed model fits {space} ({trunk.reasons()}).")
         return {"trunk": trunk, "memory": memory}
 
+    def _refuse_other_memories(self, memory: Part, custom: Part | None, request: Request) -> None:
+        """Raise an error if another key than `memory` chooses a memory, too."""
+        others = []
+        if custom is not None and custom.slot == "memory":
+            others.append("custom_model")
+        for part in self._parts.get("memory", ()):
+            if part.declaration.is_on(request.config) and part.address != memory.address:
+                others.append(str(part.switch))
+        if not others:
+            return
+        settings = [f"{key}={shown(request.config[key])}" for key in ("memory", *others)]
+        raise AmbiguousChoiceError(
+            f"memory: {' and '.join(settings)} each choose a memory, but there is only one. Remove"
+            f" {' or '.join(others)} from the config, or memory."
+        )
+
     def _model_part(
-        self, slot: str, request: Request, custom: Part | None, pins: PartAddresses | None
+        self, slot: str, request: Request, named: Mapping[str, Part], pins: PartAddresses | None
     ) -> Choice:
         """Choose the part of one of the model's slots; see `choose_model`."""
         if pins is not None and slot in pins.by_slot:
             # The saved policy's part, even if the config's name now means another one.
             return self.repeat(slot, pins.by_slot[slot])
-        named = None
-        if custom is not None and custom.slot == slot:
-            named = custom
-        if pins is not None and named is None:
+        named_part = named.get(slot)
+        if pins is not None and named_part is None:
             return Choice(part=None, why="empty when the policy was saved")
-        return self._choose(slot, request, named, self._parts.get(slot, ()))
+        return self._choose(slot, request, named_part, self._parts.get(slot, ()))
 
     def choose_trunk(self, request: Request, name: str | Code | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""

@@ -23,6 +23,16 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     custom_model_config: Annotated[
         dict[str, Any], Meta(description="keyword arguments for the custom model")
     ] = {}
+    memory: Annotated[
+        Any,
+        Meta(
+            description="name, class or instance of the memory after the trunk, such as a recurrent"
+            " layer"
+        ),
+    ] = None
+    memory_config: Annotated[
+        dict[str, Any], Meta(description="keyword arguments for that memory")
+    ] = {}
     custom_action_dist: Annotated[
         Any, Meta(description="name or class of the action distribution to use")
     ] = None
@@ -161,7 +171,7 @@ RULES = ("action_bounds", "image_layout", "scale_integers")
 READ_BY_KERNEL = frozenset({
     "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter",
     "action_mask_key", "check_observations", "action_bounds", "_disable_action_flattening",
-    "custom_model_config", "critic", "obs_groups",
+    "custom_model_config", "memory", "memory_config", "critic", "obs_groups",
 })  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
@@ -183,6 +193,7 @@ NOT_IN_CRITIC = frozenset({
 #: Keys that have no effect unless one of certain other keys is set → those other keys.
 READ_BESIDE = {
     "custom_model_config": ("custom_model", "custom_preprocessor"),
+    "memory_config": ("memory",),
     **{
         key: ("post_fcnet_hiddens",)
         for key in KernelConfig.__struct_fields__

@@ -55,8 +55,9 @@ class FrameworkSpec(SharedDeclaration):
     - `"before"`: a function that rlcatalog calls before it imports a part of the framework.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-plain
-    `"plain"`, the class that turns a plain module into a model. The target `"freeze"` is a function
-    `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
+    `"plain"` and `"plain_memory"`, the classes that turn a plain module into a trunk or a memory.
+    The target `"freeze"` is a function `freeze(policy, rows, seed)` that returns a
+    `rlcatalog_policy.FrozenBackend`.
 
     Attributes:
         module: The module that shows whether the framework is installed, and that defines its

@@ -271,9 +271,9 @@ def _warn_of_options_left_out(parts: list[ModelPart]) -> None:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
             warn_caller(
-                f"custom_model_config: {part.cls.__name__}.__init__ does not accept {names}. As in"
+                f"{part.options_key}: {part.cls.__name__}.__init__ does not accept {names}. As in"
                 " RLlib, the class is"
-                ' built without them and can read them from model_config["custom_model_config"].',
+                f' built without them and can read them from model_config["{part.options_key}"].',
                 UnreadKeysWarning,
             )
 

@@ -41,6 +41,7 @@ class ModelPart:
         slot: The slot it fills.
         kwargs: Keyword arguments from the user.
         chosen: The chosen part; None for a class that was passed directly.
+        options_key: The config key from which the keyword arguments come, for messages.
         left_out: Keyword arguments that a class in RLlib's style does not accept. As in RLlib, it
             is built without them.
     """
@@ -49,6 +50,7 @@ class ModelPart:
     slot: str = "trunk"
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     chosen: Part | None = None
+    options_key: str = "custom_model_config"
     left_out: set[str] = field(default_factory=set)
 
     @property
@@ -168,7 +170,7 @@ class ModelPart:
         similar = nearest(name, accepted)
         if similar or not self.is_in_rllib_style:
             raise ConfigError(
-                f"custom_model_config: {self.cls.__name__} does not accept {name!r}.{similar}"
+                f"{self.options_key}: {self.cls.__name__} does not accept {name!r}.{similar}"
                 f" Accepted: {', '.join(accepted) or 'none'}."
             )
         del options[name]

@@ -36,6 +36,8 @@ OUTPUT_KEYS = (
 )  # fmt: skip
 #: The config keys that apply to a plain module: the form of images, and the layers after it.
 PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
+#: The config keys that apply to a plain memory, beside those that the kernel reads with any memory.
+PLAIN_MEMORY_KEYS = ("free_log_std", "max_seq_len")
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class ModelSpec(Declaration):
             or function that the config contains stays as it is. A saved policy stores the names, so
             that loading does not repeat the choice.
         plain: Whether its targets are plain modules: a class, an instance or a factory of
-            `torch.nn.Module` or `keras.Layer`. Such a model is a trunk, and reads the keys of
-            `PLAIN_KEYS`.
+            `torch.nn.Module` or `keras.Layer`. Such a model is a trunk, which reads the keys of
+            `PLAIN_KEYS`, or a memory, which reads those of `PLAIN_MEMORY_KEYS`.
 
     Example:
         >>> @hookimpl
@@ -144,22 +146,28 @@ class ModelSpec(Declaration):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.plain and self.slot != "trunk":
+        if self.plain and self.slot == "head":
             yield (
-                f"a plain module is a trunk; found slot={self.slot!r}. Derive it from"
+                "a plain module is a trunk or a memory; found slot='head'. Derive it from"
                 " TorchModelV2 or TFModelV2"
             )
 
     def complete_fields(self) -> None:
         super().complete_fields()
         if self.plain and not self.extends:
-            reads = dict.fromkeys((*self.reads, *PLAIN_KEYS))
+            keys: tuple[str, ...] = PLAIN_KEYS
+            if self.slot == "memory":
+                keys = PLAIN_MEMORY_KEYS
+            reads = dict.fromkeys((*self.reads, *keys))
             self._set_field("reads", tuple(reads))
 
     def adapt(self, target: Callable[..., Any], framework: str) -> Any:
         if not self.plain:
             return target
-        plain_adapter = frameworks()[framework].load("plain")
+        wrapper = "plain"
+        if self.slot == "memory":
+            wrapper = "plain_memory"
+        plain_adapter = frameworks()[framework].load(wrapper)
         return plain_adapter.of(target)
 
 

@@ -29,6 +29,7 @@ def build(
     framework: str | None = None,
     *,
     model: ModelArgument | None = None,
+    memory: ModelArgument | None = None,
     env: AnyEnv | None = None,
     catalog: Catalog | None = None,
     pins: PartAddresses | None = None,
@@ -45,6 +46,8 @@ def build(
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a
             plain `torch.nn.Module` or `keras.Layer` (its class, an instance or a function that
             creates one).
+        memory: The memory after it, as under `"memory"` in the config: a name, a class such as
+            `torch.nn.GRU`, or a recurrent layer or function that creates one.
         env: An environment to take the spaces from, after `wrap_env`, instead of the two space
             arguments: an id, a class, a function, an environment or a vector environment. The
             policy then acts on observations from `policy.wrap_env(env)`.
@@ -61,7 +64,7 @@ def build(
         >>> step.action.shape
         (1,)
     """
-    config = config_with_model(config, model)
+    config = config_with_model(config, model, memory=memory)
     if catalog is None:
         catalog = default_catalog()
     if env is not None:
@@ -89,31 +92,58 @@ def config_with_model(
     config: Mapping[str, Any] | None,
     model: ModelArgument | Mapping[str, Any] | None,
     way: str = "config={}",
+    memory: ModelArgument | Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any] | None:
-    """Return a model config with the argument `model=` under `"custom_model"`; None changes
-    nothing.
+    """Return a model config with the arguments `model=` and `memory=` under `"custom_model"` and
+    `"memory"`; None changes nothing.
 
     Args:
         config: The config.
-        model: The argument.
+        model: The argument `model`.
         way: How a user of the calling function passes a dictionary of config keys, with `{}` in
             place of the dictionary.
+        memory: The argument `memory`.
 
     Raises:
-        ConfigError: Either the model is a dictionary, or the config names a different model.
+        ConfigError: An argument is a dictionary, or the config names a different model or memory.
     """
-    if model is None:
-        return config
-    if isinstance(model, Mapping):
+    if model is not None:
+        config = _with_code(config, "model", model, key="custom_model", way=way)
+    if memory is not None:
+        config = _with_code(config, "memory", memory, key="memory", way=way)
+    return config
+
+
+def _with_code(
+    config: Mapping[str, Any] | None,
+    argument: str,
+    code: ModelArgument | Mapping[str, Any],
+    *,
+    key: str,
+    way: str,
+) -> Mapping[str, Any]:
+    """Return a model config with the value of an argument under a key.
+
+    Args:
+        config: The config.
+        argument: Name of the argument.
+        code: Its value.
+        key: The key.
+        way: See `config_with_model`.
+    """
+    if isinstance(code, Mapping):
         raise ConfigError(
-            f"model={shown(model)}: expected a model, such as a registered name or a class; found"
-            f" a dictionary. Pass keys of the model config as {way.format(shown(model))}."
+            f"{argument}={shown(code)}: expected a {argument}, such as a registered name or a"
+            " class; found a dictionary. Pass keys of the model config as"
+            f" {way.format(shown(code))}."
         )
     config = config or {}
-    named_model = config.get("custom_model")
-    if named_model is not None and not same(named_model, model):
+    value = config.get(key)
+    if value is not None and not same(value, code):
+        setting = f"{key}={shown(value)}"
+        if key == argument:
+            setting += " in the config"
         raise ConfigError(
-            f"model={shown(model)} and custom_model={shown(named_model)} are both given. Give one"
-            " of them."
+            f"{argument}={shown(code)} and {setting} are both given. Give one of them."
         )
-    return {**config, "custom_model": model}
+    return {**config, key: code}

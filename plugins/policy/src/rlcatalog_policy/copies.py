@@ -109,10 +109,12 @@ def _own_parts(policy: Policy) -> Iterator[Part]:
                     " needs no change."
                 ) from None
             if part not in list(registry):
+                call = "ModelCatalog.register_custom_model(name, cls)"
+                if part.slot == "memory":
+                    call = "rlcatalog.register_model(name, cls, slot='memory')"
                 raise SavedPolicyError(
                     f"{name_of_class} is in the config itself, so a policy with it cannot be"
-                    " pickled. Register it (ModelCatalog.register_custom_model(name, cls)) and"
-                    " write its name into the config."
+                    f" pickled. Register it ({call}) and write its name into the config."
                 )
         yield part
 

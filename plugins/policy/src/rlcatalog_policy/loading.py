@@ -16,20 +16,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from rlcatalog.catalog import Catalog, default_catalog
-from rlcatalog.choice import MODEL_SLOTS, PartAddresses, Resolution
+from rlcatalog.choice import PartAddresses, Resolution
 from rlcatalog.errors import (
     CatalogError,
-    ConfigError,
     MissingFrameworkError,
     MissingPluginError,
     ModelContractError,
@@ -37,16 +35,15 @@ from rlcatalog.errors import (
     SavedPolicyWarning,
     UnknownNameError,
 )
-from rlcatalog.internals import CRITIC_PREFIX, blame_part
+from rlcatalog.internals import blame_part
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.reporting import warn_caller
-from rlcatalog_policy.building import ModelArgument
+from rlcatalog_policy.code_arguments import Code, CodeArgument, code_arguments
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import (
     FILTER,
     MANIFEST,
     WEIGHTS,
-    LeftOut,
     Manifest,
     decode,
     is_address,
@@ -75,8 +72,9 @@ def load(
     directory: str | os.PathLike[str],
     *,
     framework: str | None = None,
-    model: ModelArgument | Mapping[str, Any] | None = None,
-    critic: ModelArgument | Mapping[str, Any] | None = None,
+    model: Code = None,
+    memory: Code = None,
+    critic: Code = None,
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     catalog: Catalog | None = None,
@@ -91,7 +89,10 @@ def load(
         model: The model's code, if it is neither registered nor from a package: the argument of
             `build(model=...)`. It can also be a dictionary with the code that the config contained:
             arguments in `custom_model_config`, or nets by the paths of their parts.
-        critic: The same for a critic of its own: the code of its `custom_model`.
+        memory: The memory's code, in the same way: the argument of `build(memory=...)`, or a
+            dictionary with those arguments in `memory_config` that contained code.
+        critic: The same for a critic of its own: the code of its `custom_model`; or a dictionary,
+            whose entry `"memory"` is the code of its memory.
         observation_space: Required if the space is of a plugin's kind that could not be saved, or
             if the space has more entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise
             it must equal the saved space.
@@ -113,7 +114,7 @@ def load(
     source = Path(directory)
     spaces = {"observation_space": observation_space, "action_space": action_space}
     start_of_call = f"rlcatalog.load({str(source)!r}, "
-    return load_for_call(start_of_call, source, spaces, framework, model, catalog, critic)
+    return load_for_call(start_of_call, source, spaces, framework, model, catalog, memory, critic)
 
 
 def load_for_call(
@@ -121,9 +122,10 @@ def load_for_call(
     source: Path,
     spaces: Mapping[str, Any],
     framework: str | None,
-    model: ModelArgument | Mapping[str, Any] | None,
+    model: Code,
     catalog: Catalog | None,
-    critic: ModelArgument | Mapping[str, Any] | None = None,
+    memory: Code = None,
+    critic: Code = None,
 ) -> Policy:
     """Restore a policy for a call of the user: of `load`, or of PPO for a run's folder.
 
@@ -134,6 +136,7 @@ def load_for_call(
         framework: See `load`.
         model: See `load`.
         catalog: See `load`.
+        memory: See `load`.
         critic: See `load`.
     """
     if catalog is None:
@@ -147,8 +150,9 @@ def load_for_call(
             manifest.action_space, "action_space", source, spaces.get("action_space")
         )
         with _name_save_in_errors(source, manifest, start_of_call):
+            arguments = code_arguments(manifest, model, memory, critic)
             resolution = _look_up(
-                catalog, manifest, tensor_files, obs_space, action_space, framework, model, critic
+                catalog, manifest, tensor_files, obs_space, action_space, framework, arguments
             )
             _check_expected_weights(resolution, tensor_files[WEIGHTS])
             policy = Policy(catalog, resolution, obs_space, action_space)
@@ -163,27 +167,21 @@ def _look_up(
     obs_space: gymnasium.Space[Any],
     action_space: gymnasium.Space[Any],
     framework: str | None,
-    model: ModelArgument | Mapping[str, Any] | None,
-    critic: ModelArgument | Mapping[str, Any] | None,
+    arguments: Sequence[CodeArgument],
 ) -> Resolution:
     """Look up the parts that a manifest names, in the framework to load for."""
     if framework is None:
         framework = manifest.framework
-    policy_side = _policy_side(manifest)
-    config = _config_with_code(policy_side, model)
-    parts = {**manifest.parts}
-    for slot in _slots_to_choose(policy_side, model):
-        del parts[slot]
-    critic_side = _critic_side(manifest)
-    if critic_side is not None:
-        config["critic"] = _config_with_code(critic_side, critic)
-        for slot in _slots_to_choose(critic_side, critic):
-            del parts[CRITIC_PREFIX + slot]
-    elif critic is not None:
-        raise ConfigError(
-            "critic= is for the code of a critic of its own, which this policy does not have."
-            " Remove the argument."
-        )
+    config = dict(manifest.config)
+    parts = dict(manifest.parts)
+    for argument in arguments:
+        keys = argument.keys_with_code()
+        if argument.name == "critic":
+            config["critic"] = config["critic"] | keys
+        else:
+            config |= keys
+        for slot in argument.saved_slots():
+            del parts[slot]
     pins = PartAddresses(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
     resolution = catalog.resolve(obs_space, action_space, config, framework, pins=pins)
@@ -339,148 +337,14 @@ def _advice_for_own_parts(manifest: Manifest, start_of_call: str) -> str:
         return ""
     advice = f"{', '.join(own_names)} is not from a package."
     what_to_do = "Import"
-    for side in (_policy_side(manifest), _critic_side(manifest)):
-        if side is None:
-            continue
-        for slot in side.own_slots:
-            argument = f"{side.argument}={side.parts[slot]}"
-            advice += f" Pass its code: {start_of_call}{argument})."
-            what_to_do = "If it was registered, import"
+    code = []
+    for argument in code_arguments(manifest, model=None, memory=None, critic=None):
+        for slot in argument.own_slots:
+            code.append(f"{argument.name}={argument.parts[slot]}")
+    if code:
+        advice += f" Pass its code: {start_of_call}{', '.join(code)})."
+        what_to_do = "If it was registered, import"
     return f"{advice} {what_to_do} the module that registers it, and load again. "
-
-
-class _SavedSide(NamedTuple):
-    """The policy's model or its critic, as a manifest describes it.
-
-    Attributes:
-        argument: The argument of `load` that brings its code.
-        config: Its saved config.
-        parts: Slot → the saved name of the part.
-    """
-
-    argument: str
-    config: Mapping[str, Any]
-    parts: Mapping[str, str]
-
-    @property
-    def own_slots(self) -> list[str]:
-        """The slots that the program's own parts fill."""
-        return [slot for slot in self.parts if not is_address(self.parts[slot])]
-
-
-def _policy_side(manifest: Manifest) -> _SavedSide:
-    parts = {slot: manifest.parts[slot] for slot in MODEL_SLOTS if slot in manifest.parts}
-    return _SavedSide("model", manifest.config, parts)
-
-
-def _critic_side(manifest: Manifest) -> _SavedSide | None:
-    """Return the critic of its own that a manifest describes, or None if there is none."""
-    config = manifest.config.get("critic")
-    if not isinstance(config, dict):
-        return None  # a value of another type is refused when the config is parsed
-    parts = {}
-    for slot in MODEL_SLOTS:
-        if CRITIC_PREFIX + slot in manifest.parts:
-            parts[slot] = manifest.parts[CRITIC_PREFIX + slot]
-    return _SavedSide("critic", config, parts)
-
-
-def _slots_to_choose(side: _SavedSide, code: ModelArgument | Mapping[str, Any] | None) -> list[str]:
-    """Return the slots whose saved parts an argument of `load` replaces.
-
-    Raises:
-        ConfigError: All parts of this side come from packages.
-    """
-    if code is None or isinstance(code, Mapping):
-        return []
-    if not side.own_slots:
-        raise ConfigError(
-            f"{side.argument}= is for a model of the program, but this model comes from packages:"
-            f" {', '.join(side.parts.values())}. Remove the argument."
-        )
-    return side.own_slots
-
-
-def _config_with_code(
-    side: _SavedSide, model: ModelArgument | Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return a saved config, with the code itself in place of the saved names.
-
-    Raises:
-        ConfigError: `model` lacks code that the config contained, or has arguments that contained
-            no code.
-    """
-    config = dict(side.config)
-    names_by_key = _names_of_code(config)
-    code_names: dict[str, Any] = {}
-    for names in names_by_key.values():
-        code_names |= names
-    # The code comes as a dictionary of arguments, or as those of a model in a `partial`.
-    code: Mapping[str, Any] = {}
-    if isinstance(model, Mapping):
-        code = model
-    elif isinstance(model, partial):
-        code = model.keywords
-    for key, names in names_by_key.items():
-        missing = [name for name in names if name not in code]
-        if not missing:
-            continue
-        raise ConfigError(
-            f"{key}: {', '.join(map(repr, missing))} contained code when the policy"
-            " was saved, but code is not saved. Pass it:"
-            f" {side.argument}={_example_with_code(side, code_names)}."
-        )
-    if isinstance(model, Mapping):
-        _refuse_other_arguments(side, model, code_names)
-    elif model is not None:
-        config["custom_model"] = model
-    for key, names in names_by_key.items():
-        config[key] = config[key] | {name: code[name] for name in names}
-    return config
-
-
-def _names_of_code(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the keys of a saved config whose entries contained code, such as
-    `custom_model_config`: key → these entries, which contain the code's name.
-    """
-    names_by_key = {}
-    for key, entries in config.items():
-        # The critic's code is the argument `critic`.
-        if key == "critic" or not isinstance(entries, dict):
-            continue
-        names = {name: value for name, value in entries.items() if _contains_code(value)}
-        if names:
-            names_by_key[key] = names
-    return names_by_key
-
-
-def _example_with_code(side: _SavedSide, code_names: Mapping[str, Any]) -> str:
-    """Return an argument of `load` that supplies code, for an error message."""
-    if not side.own_slots:
-        return str(dict(code_names))
-    arguments = ", ".join(f"{name}={value!r}" for name, value in code_names.items())
-    return f"functools.partial({side.config.get('custom_model')}, {arguments})"
-
-
-def _refuse_other_arguments(
-    side: _SavedSide, model: Mapping[str, Any], code_names: Mapping[str, Any]
-) -> None:
-    other_names = [name for name in model if name not in code_names]
-    if other_names:
-        names_with_code = ", ".join(map(repr, code_names)) or "none"
-        raise ConfigError(
-            f"{side.argument}: {', '.join(map(repr, other_names))} had no code when the policy was"
-            f" saved; {names_with_code} did."
-        )
-
-
-def _contains_code(value: Any) -> bool:
-    """Return whether a value of a saved config is or contains the name of code."""
-    if isinstance(value, dict):
-        return any(_contains_code(item) for item in value.values())
-    if isinstance(value, list):
-        return any(_contains_code(item) for item in value)
-    return isinstance(value, LeftOut)
 
 
 @contextmanager

@@ -28,6 +28,8 @@ EARLIER_DEFAULTS: dict[int, dict[str, Any]] = {
 UNSAVED_RULES = EARLIER_DEFAULTS[2]
 #: Name of the manifest's file.
 MANIFEST = "policy.json"
+#: Keys of the model config that may hold a class or a module, and the keys of its arguments.
+CODE_KEYS = {"custom_model": "custom_model_config", "memory": "memory_config"}
 #: Roles of array files, with which their names begin.
 WEIGHTS = "weights"
 FILTER = "filter"
@@ -216,7 +218,10 @@ _FLOAT = "$float"
 _SPACE = "$space"
 _CODE = "$code"
 #: The beginnings of the places at which a config may contain code.
-_PLACES_OF_CODE = ("custom_model_config[", "critic['custom_model_config'][")
+_PLACES_OF_CODE = (
+    *[f"{key}[" for key in CODE_KEYS.values()],
+    *[f"critic[{key!r}][" for key in CODE_KEYS.values()],
+)
 #: Such a key → what it stands for.
 _RESERVED = {_FLOAT: "infinity", _SPACE: "a space", _CODE: "the name of code"}
 
@@ -224,7 +229,7 @@ _RESERVED = {_FLOAT: "infinity", _SPACE: "a space", _CODE: "the name of code"}
 class LeftOut(str):
     """Name of a class or function inside a config value, such as in `custom_model_config`.
 
-    The code itself is not saved; `load(model=...)` supplies it, or `load(critic=...)` for a critic.
+    The code itself is not saved; `load(model=..., memory=..., critic=...)` supplies it.
     """
 
     __slots__ = ()

@@ -24,6 +24,7 @@ from rlcatalog.models import code_of, weights_of
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy.files import TEMPORARY, lock_folder, sync_folder, write_file
 from rlcatalog_policy.manifest import (
+    CODE_KEYS,
     FILTER,
     FORMAT,
     FORMAT_VERSION,
@@ -118,12 +119,13 @@ def _config_to_save(resolution: Resolution) -> dict[str, Any]:
 
 
 def _name_code(config: dict[str, Any], resolution: Resolution) -> None:
-    """Write the name of a model defined in the program in place of its code."""
-    model_code = config.get("custom_model")
-    for part in resolution.parts_by_slot(*MODEL_SLOTS).values():
-        # Parts of the running program have their code for each framework; others have none here.
-        if any(code is model_code for code in part.objects.values()):
-            config["custom_model"] = part.name
+    """Write the names of parts defined in the program in place of their code."""
+    for key in CODE_KEYS:
+        code_in_config = config.get(key)
+        for part in resolution.parts_by_slot(*MODEL_SLOTS).values():
+            # Parts of the running program have their code for each framework; others have none.
+            if any(code is code_in_config for code in part.objects.values()):
+                config[key] = part.name
 
 
 def chosen_config(resolution: Resolution) -> dict[str, Any]:

@@ -77,6 +77,7 @@ class OnPolicy:
         callbacks: Callbacks, called in this order during the run (see `rlcatalog_ppo.callbacks`).
         model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's
             `"custom_model"`.
+        memory: The memory to use, such as `torch.nn.GRU`; it becomes the model config's `"memory"`.
         policy: A policy to train further, such as one from `rlcatalog.load`, which keeps its parts
             and config. If None, a new policy is built.
 
@@ -110,10 +111,11 @@ class OnPolicy:
         postprocess_fn: Postprocess | None = None,
         callbacks: Sequence[Callback] = (),
         model: Any = None,
+        memory: Any = None,
         policy: Policy | None = None,
     ) -> None:
         catalog = catalog or default_catalog()
-        self.config = self._parse_config(config, env, model=model, policy=policy)
+        self.config = self._parse_config(config, env, model=model, memory=memory, policy=policy)
         catalog.parse_config(self.config.model)  # wrong keys are reported before environments start
 
         self._env_id = env if isinstance(env, str) else None
@@ -446,6 +448,7 @@ class OnPolicy:
         postprocess_fn: Postprocess | None = None,
         callbacks: Sequence[Callback] = (),
         model: Any = None,
+        memory: Any = None,
     ) -> Self:
         """Return a new algorithm that resumes from a checkpoint; call it on the class.
 
@@ -465,6 +468,7 @@ class OnPolicy:
             callbacks: As for the algorithm. Each callback receives the state that was saved for its
                 class.
             model: As for `rlcatalog.load`.
+            memory: As for `rlcatalog.load`.
 
         Raises:
             SavedPolicyError: The checkpoint is missing or damaged, belongs to a different
@@ -506,6 +510,7 @@ class OnPolicy:
             env,
             merged_config["env_config"],
             model=model,
+            memory=memory,
             catalog=catalog,
             call=call,
         )
@@ -538,27 +543,35 @@ class OnPolicy:
 
     @classmethod
     def _parse_config(
-        cls, config: Mapping[str, Any] | None, env: AnyEnv, *, model: Any, policy: Policy | None
+        cls,
+        config: Mapping[str, Any] | None,
+        env: AnyEnv,
+        *,
+        model: Any,
+        memory: Any,
+        policy: Policy | None,
     ) -> OnPolicyConfig:
-        """Return the checked config, with the model config of `model` or of `policy`.
+        """Return the checked config, with the model config of `model` and `memory`, or of `policy`.
 
         Args:
             config: The config.
             env: The environment.
             model: The argument `model` of the algorithm, or None.
+            memory: The argument `memory`, or None.
             policy: The policy to train further, or None.
         """
         parsed = parse(config, cls.config_class, count_passed(env))
         if policy is None:
             # Template for errors, which show how to put the model config into the algorithm's.
             way = "config={{'model': {}}}"
-            model_config = config_with_model(parsed.model, model, way=way)
+            model_config = config_with_model(parsed.model, model, way=way, memory=memory)
             return replace(parsed, model=model_config)
-        if model is not None:
-            raise ConfigError(
-                "model= and policy= are both given, but a policy already has a model. Pass only"
-                " one."
-            )
+        for name, argument in (("model", model), ("memory", memory)):
+            if argument is not None:
+                raise ConfigError(
+                    f"{name}= and policy= are both given, but a policy already has a model. Pass"
+                    " only one."
+                )
         model_config = policy.resolution.config.given  # without keys that have their default
         return replace(parsed, model=model_config, framework=policy.framework)
 
@@ -635,6 +648,7 @@ def _load_policy(
     env_config: Mapping[str, Any],
     *,
     model: Any,
+    memory: Any,
     catalog: Catalog,
     call: str,
 ) -> Policy:
@@ -645,6 +659,7 @@ def _load_policy(
         env: The environment, which has the spaces that the policy could not save.
         env_config: The environment's config.
         model: As for `rlcatalog.load`.
+        memory: As for `rlcatalog.load`.
         catalog: Catalog in which to look up the parts.
         call: The beginning of the user's call, for error messages.
     """
@@ -652,7 +667,9 @@ def _load_policy(
     make_env = EnvMaker(env, env_config, manifest.config, catalog)
     env_or_maker = make_env if make_env.num_passed is None else env
     spaces = unwritten_spaces(manifest, env_or_maker, catalog)
-    return load_for_call(call, folder, spaces, framework=None, model=model, catalog=catalog)
+    return load_for_call(
+        call, folder, spaces, framework=None, model=model, catalog=catalog, memory=memory
+    )
 
 
 def _refuse_restore(

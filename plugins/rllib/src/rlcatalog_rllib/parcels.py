@@ -99,11 +99,12 @@ def content_of(value: Any) -> Any:
 
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model config with its classes and any custom model wrapped in parcels."""
+    """Return a model config with its classes, and any model or memory, wrapped in parcels."""
     config = dict(model)
     for key, value in model.items():
-        is_custom_model = key == "custom_model" and not isinstance(value, str | Parcel | None)
-        if is_custom_model or isinstance(value, type):
+        names_code = key in ("custom_model", "memory")
+        is_code = names_code and not isinstance(value, str | Parcel | None)
+        if is_code or isinstance(value, type):
             config[key] = Parcel.of_code(value)
     return config
 

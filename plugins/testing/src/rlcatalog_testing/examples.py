@@ -68,6 +68,7 @@ STANDARD = tuple(Example(obs, TWO) for obs in OBSERVATIONS) + tuple(
 #: Kind of part → the config key that names a part of this kind.
 NAMING = {
     "trunk": "custom_model",
+    "memory": "memory",
     "action_dist": "custom_action_dist",
     "preprocessor": "custom_preprocessor",
     "filter": "observation_filter",

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 from onnxscript import opset18
 
 from rlcatalog import Policy
+from rlcatalog.errors import NotServedError
 from rlcatalog_export import ExportResult
 from rlcatalog_export.export_error import explain_stop
 from rlcatalog_export.onnx import quiet_converters, write_model
@@ -29,6 +30,7 @@ def write_onnx(policy: Policy, path: Path) -> ExportResult:
     Raises:
         NotServedError: The policy uses an operation that PyTorch cannot export, or that ONNX lacks.
     """
+    _refuse_projections(policy)
     function = TorchPolicyFunction(policy)
     program = export_program(function)
     interface = function.interface
@@ -48,6 +50,19 @@ def write_onnx(policy: Policy, path: Path) -> ExportResult:
     assert exported is not None  # it is None only when it writes a file itself
     write_model(exported.model_proto, interface, path)
     return function.written()
+
+
+def _refuse_projections(policy: Policy) -> None:
+    """Raise an error if a policy has an LSTM with projections, for which PyTorch 2.13 writes a node
+    with a state of the wrong width.
+    """
+    model: Any = policy.model  # a module of PyTorch
+    for module in model.modules():
+        if isinstance(module, torch.nn.LSTM) and module.proj_size:
+            raise NotServedError(
+                "export: PyTorch writes no valid ONNX file for nn.LSTM with proj_size. Export the"
+                " policy as '.pt2', or leave proj_size out."
+            )
 
 
 class Symbol(Protocol):

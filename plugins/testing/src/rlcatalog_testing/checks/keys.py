@@ -26,8 +26,8 @@ MODELS = ("trunk", "memory", "head")
 #: The kernel's keys that change batches, observations and names, but not a model's outputs.
 ELSEWHERE = (
     "max_seq_len", "_time_major", "check_observations", "action_mask_key", "custom_model",
-    "custom_model_config", "custom_action_dist", "custom_preprocessor", "observation_filter",
-    "action_bounds",
+    "custom_model_config", "memory", "memory_config", "custom_action_dist", "custom_preprocessor",
+    "observation_filter", "action_bounds",
 )  # fmt: skip
 #: Errors that reject a combination of keys, which also counts as an effect.
 _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)

@@ -1,0 +1,1 @@
+"""Plain memories: recurrent layers and modules with a state, after any trunk."""
