@@ -69,8 +69,11 @@ class RecurrentCell(nn.Module):
         """
         rows = x.shape[0]
         dtype = self.no_bias.dtype
-        x = x.to(dtype)
-        states = tuple([state.to(dtype) for state in states])
+        # A comparison is quicker than a conversion that changes nothing.
+        if x.dtype is not dtype:
+            x = x.to(dtype)
+        if states[0].dtype is not dtype:
+            states = tuple([state.to(dtype) for state in states])
         # PyTorch's recurrent operations do not support vmap.
         if are_transforms_active():
             return self._by_hand(x, states, seq_lens)
