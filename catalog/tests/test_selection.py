@@ -593,7 +593,7 @@ def test_tie_error_names_the_config_key(slot, request_fields, key):
         pytest.param(
             "preprocessor", {"config": {"custom_preprocessor": "y"}}, id="preprocessor-key-is-taken"
         ),
-        pytest.param("memory", {"config": {"custom_model": "fcnet"}}, id="model-key-is-taken"),
+        pytest.param("memory", {"config": {"memory": "lstm"}}, id="memory-key-is-taken"),
     ],
 )
 def test_tie_error_names_no_config_key_if_there_is_none(slot, request_fields):

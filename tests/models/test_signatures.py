@@ -35,11 +35,11 @@ SIGNATURES = {
     Stepper.step: ("(self, obs, *, done=None, prev_reward=None, mask=NOT_GIVEN, explore=True)"),
     rlcatalog.build: (
         "(obs_space=None, action_space=None, config=None, framework=None,"
-        " *, model=None, env=None, catalog=None, pins=None, defaults=None)"
+        " *, model=None, memory=None, env=None, catalog=None, pins=None, defaults=None)"
     ),
     rlcatalog.load: (
-        "(directory, *, framework=None, model=None, critic=None, observation_space=None,"
-        " action_space=None, catalog=None)"
+        "(directory, *, framework=None, model=None, memory=None, critic=None,"
+        " observation_space=None, action_space=None, catalog=None)"
     ),
     rlcatalog.restore_original_dimensions: "(obs, obs_space, tensorlib='numpy')",
     ModelV2.__init__: (
