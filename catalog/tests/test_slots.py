@@ -362,7 +362,7 @@ def test_named_part_fills_its_own_slot_only():
     assert choose_model(GRU) == {"trunk": NET, "memory": GRU, "head": MASK}
 
 
-def test_named_memory_stands_beside_the_named_trunk():
+def test_named_memory_goes_with_the_named_trunk():
     assert choose_model(DEEP, memory=GRU) == {"trunk": DEEP, "memory": GRU, "head": MASK}
 
 
