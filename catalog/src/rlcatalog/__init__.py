@@ -16,7 +16,7 @@ from rlcatalog import plugin_access, provided
 
 _import_name, _, _kernel_names = lazy_loader.attach_stub(__name__, __file__)
 #: Names that other packages bring; see `rlcatalog.provided`.
-_NAMES_OF_PACKAGES = ("Actor", "Policy", "build", "load")
+_NAMES_OF_PACKAGES = ("Actor", "Policy", "build", "load", "load_part")
 __all__ = sorted({*_kernel_names, *_NAMES_OF_PACKAGES, "MODEL_DEFAULTS"})
 
 

@@ -48,5 +48,6 @@ Actor = rlcatalog_export.Actor
 Policy = rlcatalog_policy.Policy
 build = rlcatalog_policy.build
 load = rlcatalog_policy.load
+load_part = rlcatalog_policy.load_part
 
 MODEL_DEFAULTS: dict[str, typing.Any]

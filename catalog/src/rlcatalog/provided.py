@@ -29,6 +29,7 @@ PROVIDERS = {
     "Policy": Provider("rlcatalog_policy", "rlcatalog.Policy"),
     "build": Provider("rlcatalog_policy", "rlcatalog.build"),
     "load": Provider("rlcatalog_policy", "rlcatalog.load"),
+    "load_part": Provider("rlcatalog_policy", "rlcatalog.load_part"),
     "space_to_json": Provider("rlcatalog_policy", "A space as plain data"),
     "space_from_json": Provider("rlcatalog_policy", "A space from plain data"),
     "Actor": Provider("rlcatalog_export", "rlcatalog.Actor"),

@@ -71,8 +71,17 @@ class PlainModel(KerasSource, Plain, TFModelV2):
 
     def run_module(self, module: Module, x: TensorTree, inputs: Mapping[str, Any]) -> Any:
         """Return the layer's outputs, in the precision that the next layers use."""
-        output = module(x, training=inputs.get("is_training", False))
+        is_training = inputs.get("is_training", False)
+        if self._is_still(module):
+            is_training = False
+        output = module(x, training=is_training)
         return tf.nest.map_structure(_to_float32, output)
+
+    def _is_still(self, module: Module) -> bool:
+        """Return whether a layer is in a frozen part, so that it acts in training as in acting."""
+        if module is self.value_module:
+            return self._rlcatalog_bookkeeping.is_value_side_still
+        return self._rlcatalog_bookkeeping.is_still
 
     def try_module(self, module: Any, rows: Array) -> Any:
         """Run a layer in inference mode, then restore its variables; if the layer is built, only

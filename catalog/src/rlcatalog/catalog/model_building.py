@@ -51,8 +51,10 @@ def build_model(
 
     Raises:
         PartError: A target cannot be imported, or is not a model class of this framework.
+        ConfigError: `freeze_parts` names a part that the model does not have.
     """
-    from rlcatalog.models import ModelPart, assemble  # lookups do not need them
+    # Lookups do not need them.
+    from rlcatalog.models import ModelPart, assemble, set_frozen_parts
 
     require_framework(framework)
     slots_of_options = _slots_of_options(choices, config)
@@ -85,7 +87,7 @@ def build_model(
             values["memory"] = memory.name
         return values
 
-    return assemble(
+    model = assemble(
         parts,
         obs_space,
         action_space,
@@ -96,6 +98,10 @@ def build_model(
         unclaimed,
         action_dist,
     )
+    frozen_parts = config.get("freeze_parts")
+    if frozen_parts:
+        set_frozen_parts(model, frozen_parts)
+    return model
 
 
 def build_chosen_model(

@@ -135,6 +135,13 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
             " the output; no effect with a memory"
         ),
     ] = False
+    freeze_parts: Annotated[
+        list[str],
+        Meta(
+            description="parts of the model that do not learn, such as `trunk`, `memory`, `head`,"
+            " `value`, `critic` or `critic.trunk`"
+        ),
+    ] = []
     post_fcnet_hiddens: Annotated[
         list[Annotated[int, Meta(ge=1)]], Meta(description="widths of dense layers after the trunk")
     ] = []
@@ -171,7 +178,7 @@ RULES = ("action_bounds", "image_layout", "scale_integers")
 READ_BY_KERNEL = frozenset({
     "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter",
     "action_mask_key", "check_observations", "action_bounds", "_disable_action_flattening",
-    "custom_model_config", "memory", "memory_config", "critic", "obs_groups",
+    "custom_model_config", "memory", "memory_config", "critic", "obs_groups", "freeze_parts",
 })  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})

@@ -259,8 +259,9 @@ class Backend(Protocol):
 class Learner(Protocol):
     """Training in one framework: gradients, clipping, an optimizer, seeds and placement.
 
-    `cls(policy, eps)` updates the trainable weights of a policy with Adam. An algorithm subclasses
-    it for each framework, because each framework computes gradients in its own way.
+    `cls(policy, eps, lr_parts)` updates the trainable weights of a policy with Adam. `lr_parts`
+    names parts of the model that have their own learning rates. An algorithm subclasses it for each
+    framework, because each framework computes gradients in its own way.
     """
 
     @staticmethod
@@ -270,6 +271,11 @@ class Learner(Protocol):
     @staticmethod
     def set_threads(count: int) -> None:
         """Set the number of threads per operation, before the first operation."""
+
+    def select_weights(self) -> None:
+        """Choose the weights that the next steps train; called before each update, because parts of
+        the model may have been frozen or unfrozen. The moments of all other weights wait.
+        """
 
     def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a batch on the model's device; the batch is converted and copied
@@ -291,8 +297,8 @@ class Learner(Protocol):
             A dict with four entries. `"step"` is the number of steps. `"first"` and `"second"` are
             running means of the gradients and of their squares: arrays by weight name, in the
             layout of the model's `get_weights`. `"behind"` contains, by weight name, the number of
-            steps of each weight that took fewer steps because it sometimes had no gradient.
-            (TensorFlow uses a gradient of zeros instead.)
+            steps of each weight that took fewer steps, because its part was frozen or, in PyTorch,
+            because it sometimes had no gradient.
         """
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -33,4 +33,12 @@ from .plain import (
     copying_instances as copying_instances,
 )
 from .separate_critic import SeparateCritic as SeparateCritic
+from .weights_by_part import (
+    ModelParts as ModelParts,
+    PartWeights as PartWeights,
+    chain_inside as chain_inside,
+    is_of_value as is_of_value,
+    parts_with_own_rate as parts_with_own_rate,
+    set_frozen_parts as set_frozen_parts,
+)
 from .wrappers import ModelWrapper as ModelWrapper, SeparateValue as SeparateValue

@@ -16,6 +16,7 @@ from rlcatalog.models.construction import ModelPart, StandardArguments, check_cl
 from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.separate_critic import SeparateCritic
 from rlcatalog.models.views import ViewRequirement
+from rlcatalog.models.weights_by_part import INTERFACE
 from rlcatalog.models.wrappers import SeparateValue
 from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.reporting import warn_caller
@@ -178,7 +179,7 @@ class _Assembly:
             {"build_inner": staticmethod(build_inner)},
         )
         arguments = self._arguments(num_outputs, self.obs_space)
-        return ModelPart(host).construct(arguments, additions={})
+        return ModelPart(host, INTERFACE).construct(arguments, additions={})
 
     def _arguments(self, num_outputs: int | None, obs_space: Space) -> StandardArguments:
         return StandardArguments(
@@ -223,7 +224,7 @@ class _Assembly:
         _check_trunk(actor, separate_value)
         _check_trunk(value_chain, separate_value)
         arguments = self._arguments(num_outputs, self.inner_space)
-        pair = ModelPart(separate_value).construct(
+        pair = ModelPart(separate_value, slot="").construct(
             arguments, additions={"trunk": actor, "value_trunk": value_chain}
         )
         return cast("SeparateValue", pair)

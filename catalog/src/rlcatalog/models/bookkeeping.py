@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -45,12 +45,14 @@ class ModelBookkeeping:
         ops: The framework's tensor operations.
         preprocessor: The preprocessor of the model's observations if they have a structure to
             restore; otherwise None.
-        skips_padding: Whether the model, if it has no state, never sees padding. Trunks, which were
-            built with `num_outputs=None`, do, and the policy beside a critic.
+        is_trunk: Whether the model was built with `num_outputs=None`, so that it returns features.
+        skips_padding: Whether the model, if it has no state, never sees padding. So do trunks, and
+            the policy beside a critic.
         is_vector: Whether the model's observations are vectors.
         last_output: The output of the model's last call, which RLlib's `last_output()` returns.
         passed_models: The models that `assemble` passed to the model's constructor, by argument
             name.
+        slot: The slot that the model fills, such as "trunk"; empty for a model built by hand.
         part: The part and its plugin as error messages name them, such as "model 'glu' of acme-glu
             1.0"; empty for a registered class.
         visible: The part of the observations that the model sees, if a head or `obs_groups` hides
@@ -60,25 +62,38 @@ class ModelBookkeeping:
         time_major_sizes: T and B of the last pass if a recurrent model received it as
             `[T, B, ...]`; otherwise None. RLlib's `value_function()` returns the values of that
             pass.
+        is_still: Whether the model's layers (but not its last layers) act in training as they do
+            in acting, because their part is frozen.
+        is_value_side_still: The same for the copies of its layers that only the value reads.
+        frozen_weights: Names of the weights that would learn if their part were not frozen; only
+            the outermost model has them.
+        last_layers: The framework's class of last layers, which a model keeps under `outputs`; None
+            if it has none.
     """
 
     #: Attributes of the last pass's graph, which cannot be copied or pickled.
     of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "time_major_sizes")
+    last_layers: ClassVar[type | None] = None
 
     def __init__(self, model: ModelV2) -> None:
         preprocessor = preprocessor_of(model.obs_space)
         restores_structure = preprocessor is not None and preprocessor.structured
         self.ops = tensor_ops(model.framework)
         self.preprocessor: Preprocessor | None = preprocessor if restores_structure else None
-        self.skips_padding = model.num_outputs is None
+        self.is_trunk = model.num_outputs is None
+        self.skips_padding = self.is_trunk
         shape = getattr(model.obs_space, "shape", None)  # a user's class may pass anything
         self.is_vector = len(shape or ()) == 1
         self.last_output: Any = None
         self.passed_models: dict[str, ModelV2] = {}
+        self.slot = ""
         self.part = ""
         self.visible: VisibleObservation | None = None
         self.calls: set[str] = set()
         self.time_major_sizes: tuple[Any, Any] | None = None
+        self.is_still = False
+        self.is_value_side_still = False
+        self.frozen_weights: frozenset[str] = frozenset()
 
     # --- the steps of a call ----------------------------------------------------------------------
 
@@ -130,6 +145,13 @@ class ModelBookkeeping:
         """Call `forward` with the framework's hooks."""
         return model.forward(inputs, state, seq_lens)
 
+    def has_last_layers(self, model: ModelV2) -> bool:
+        """Return whether a model ends with the framework's layers for logits and value."""
+        if self.last_layers is None:
+            return False
+        # A user's class may keep something else under this name.
+        return isinstance(getattr(model, "outputs", None), self.last_layers)
+
     # --- what a framework implements --------------------------------------------------------------
 
     def check_trace(self, model: ModelV2, what: str) -> None:
@@ -150,6 +172,18 @@ class ModelBookkeeping:
 
     def set_weights(self, model: ModelV2, weights: Mapping[str, Any]) -> None:
         """Set all weights (see `ModelV2.set_weights`)."""
+        raise NotImplementedError
+
+    def weight_keys(self, model: ModelV2) -> dict[str, Hashable]:
+        """Return a key for each weight by its name in `weights`; a weight has the same key in every
+        model that contains it.
+        """
+        raise NotImplementedError
+
+    def set_frozen_weights(self, model: ModelV2, names: Collection[str]) -> None:
+        """Stop the learning of these weights of a model, and of no others that an earlier call
+        stopped; set `frozen_weights`.
+        """
         raise NotImplementedError
 
     def as_tensors(self, model: ModelV2, obs: TensorTree) -> Any:

@@ -38,7 +38,7 @@ class ModelPart:
 
     Attributes:
         cls: The class.
-        slot: The slot it fills.
+        slot: The slot it fills; empty for a pair of chains.
         kwargs: Keyword arguments from the user.
         chosen: The chosen part; None for a class that was passed directly.
         options_key: The config key from which the keyword arguments come, for messages.
@@ -84,6 +84,7 @@ class ModelPart:
                     " action_space, num_outputs, model_config, name); it did not."
                 )
         assert isinstance(model, ModelV2)
+        model._rlcatalog_bookkeeping.slot = self.slot
         if self.chosen is not None:
             model._rlcatalog_bookkeeping.part = self.chosen.label
         if additions:

@@ -27,6 +27,7 @@ class ModelWrapper(ModelV2):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.inner = self.build_inner(self.num_outputs)
+        self._rlcatalog_bookkeeping.hold(self, {"inner": self.inner})
         self.num_outputs = self.inner.num_outputs
         self.view_requirements = self.inner.view_requirements
 

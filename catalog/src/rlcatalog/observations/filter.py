@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
+from rlcatalog.errors import (
+    CatalogError,
+    ModelContractError,
+    NotServedError,
+    raised_as,
+    shown,
+)
 from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, TensorOps
 from rlcatalog.observations.preprocessor import Leaf, Preprocessor
 from rlcatalog.observations.visible_observation import VisibleObservation
@@ -127,6 +133,24 @@ class Filter:
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned."""
+
+    def take_statistics(self, source: Any, source_columns: Array, columns: Array) -> None:
+        """Replace the statistics of some values by those of another policy's filter.
+
+        `rlcatalog.load_part` calls it.
+
+        Args:
+            source: The other filter, from the same part.
+            source_columns: Places of the values in the other policy's encoded observations, `[n]`.
+            columns: Their places here, `[n]`.
+
+        Raises:
+            NotServedError: The filter cannot do this, which is the default.
+        """
+        raise NotServedError(
+            f"{self.who} has no take_statistics(), so the statistics of some values cannot be moved"
+            " from one policy to another."
+        )
 
 
 def _has_numbers(output: object, shape: tuple[int, ...]) -> bool:

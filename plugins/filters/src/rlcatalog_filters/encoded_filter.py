@@ -10,14 +10,20 @@ from gymnasium import Space
 
 from rlcatalog import Filter, SpaceInfo
 from rlcatalog.config import read_config
-from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, SavedPolicyError
+from rlcatalog.errors import (
+    CatalogWarning,
+    ConfigError,
+    NotServedError,
+    ObservationError,
+    SavedPolicyError,
+)
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import find_path, is_image, is_in_part, matching_paths, parts_above
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
-from rlcatalog_filters.running_stat import RunningStat, worst_place
+from rlcatalog_filters.running_stat import Moments, RunningStat, worst_place
 
 
 class _Scaling(NamedTuple):
@@ -191,6 +197,45 @@ class EncodedMeanStdFilter(Filter):
         self.statistics.running_stats.moments = saved.moments
         self.statistics.reset_buffer()
 
+    def take_statistics(self, source: Any, source_columns: Array, columns: Array) -> None:
+        """Replace the statistics of some values by those of another policy's filter; see
+        `rlcatalog.Filter.take_statistics`.
+
+        Raises:
+            ConfigError: The filters change different values, or have different limits.
+            NotServedError: This filter changes other values, too, of which it has seen a different
+                number.
+        """
+        is_moved = self._is_filtered[columns]
+        if not np.array_equal(is_moved, source._is_filtered[source_columns]):
+            raise ConfigError(
+                "the filter changes different values of the observation there: set filter_include"
+                " and filter_exclude alike."
+            )
+        clip = source.statistics.clip
+        if self.statistics.clip != clip:
+            raise ConfigError(
+                f"filter_clip: {self.statistics.clip} here, but {clip} there. Set it to {clip}."
+            )
+        moments = self.statistics.running_stats.moments
+        source_moments = source.statistics.running_stats.moments
+        has_other_values = int(is_moved.sum()) < int(self._is_filtered.sum())
+        if has_other_values and moments.n != source_moments.n:
+            raise NotServedError(
+                f"the filter has statistics of {moments.n} observations here and of"
+                f" {source_moments.n} there. It counts them for all values together, and here it"
+                f" also changes others: {_paths(self.leaves)}."
+            )
+        # The statistics have a place for each filtered value alone.
+        places = _places_of(self._is_filtered)[columns[is_moved]]
+        source_places = _places_of(source._is_filtered)[source_columns[is_moved]]
+        mean = moments.mean.copy()
+        m2 = moments.m2.copy()
+        mean[places] = source_moments.mean[source_places]
+        m2[places] = source_moments.m2[source_places]
+        self.statistics.running_stats.moments = Moments(source_moments.n, mean, m2)
+        self.statistics.reset_buffer()
+
     def _other_values(self, found: str) -> SavedPolicyError:
         """Return the error for statistics of values that this filter does not filter."""
         leaves = _paths(self.leaves)
@@ -253,6 +298,11 @@ class EncodedMeanStdFilter(Filter):
         spread = np.full(self.preprocessor.size, elsewhere)
         spread[self._is_filtered] = values
         return spread
+
+
+def _places_of(is_filtered: Array) -> Array:
+    """Return the place of each encoded value among the filtered ones."""
+    return np.cumsum(is_filtered) - 1
 
 
 def _as_it_is(x: Tensor, ops: TensorOps) -> Any:  # noqa: ARG001  (a lowered filter gets both)

@@ -23,6 +23,7 @@ from .manifest import (
     plain_config as plain_config,
 )
 from .non_finite import check_finite_step as check_finite_step
+from .part_loading import load_part as load_part
 from .policy import Policy as Policy
 from .saving import chosen_config as chosen_config, forget as forget
 from .sequences import (

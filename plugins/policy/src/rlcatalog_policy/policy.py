@@ -19,13 +19,25 @@ from rlcatalog.frameworks import (
     frameworks,
     require_framework,
 )
-from rlcatalog.models import ModelV2, SeparateCritic, SeparateValue, copying_instances
+from rlcatalog.models import (
+    ModelV2,
+    SeparateCritic,
+    SeparateValue,
+    copying_instances,
+    set_frozen_parts,
+)
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Batch, Encoder, Masks, check_encoded, host_values
 from rlcatalog_policy.extensions import load_extension
 from rlcatalog_policy.frozen_wrapper import Frozen, freeze_policy
 from rlcatalog_policy.history import Rewards, Rows, Views
+from rlcatalog_policy.model_parts import (
+    FREEZE_PARTS,
+    change_frozen_parts,
+    names_without,
+    parameter_groups,
+)
 from rlcatalog_policy.non_finite import check_rows
 from rlcatalog_policy.output_checker import OutputChecker, check_dists, model_chain
 from rlcatalog_policy.raw_actions import Actions, raw_actions
@@ -116,7 +128,12 @@ class Policy:
         #: instance.
         self.device = "cpu"
         # The model and its memory of an episode.
-        self.model = new_model(self) if model is None else model
+        if model is None:
+            self.model = new_model(self)
+        else:
+            self.model = model
+            if self.config[FREEZE_PARTS]:
+                set_frozen_parts(model, self.config[FREEZE_PARTS])
         with self.output_checker.name_part_in_errors():
             self.memory = Memory(self.model)
             #: The views of past steps that the model requests.
@@ -547,6 +564,68 @@ class Policy:
         non_default_config = self.resolution.config.given
         space_has_mask = self.masks.key is not None
         return self.catalog.wrap_env(env, non_default_config, move_masks=space_has_mask)
+
+    @property
+    def frozen_parts(self) -> tuple[str, ...]:
+        """The names of the parts that do not learn: the config key `freeze_parts`."""
+        return tuple(self.config[FREEZE_PARTS])
+
+    def freeze_parts(self, *names: str) -> None:
+        """Freeze parts of the model: their weights, batch statistics and dropout no longer change
+        in training. Saved policies hold the names.
+
+        Training with rlcatalog's PPO, A2C and PG can go on at once. An optimiser of your own skips
+        weights without gradients; create it anew to leave the weights out.
+
+        Args:
+            *names: Names of parts, such as `"trunk"`; see `load_part`.
+
+        Raises:
+            ConfigError: The model has no such part; nothing is changed.
+
+        Example:
+            >>> policy = rlcatalog.build(env="CartPole-v1")
+            >>> policy.freeze_parts("trunk")
+            >>> policy.frozen_parts
+            ('trunk',)
+        """
+        with self._model_lock:
+            change_frozen_parts(self, list(dict.fromkeys((*self.frozen_parts, *names))))
+
+    def unfreeze_parts(self, *names: str) -> None:
+        """Let frozen parts learn again; without names, all of them.
+
+        Args:
+            *names: Names in `frozen_parts`.
+
+        Raises:
+            ConfigError: One of them is not frozen.
+        """
+        with self._model_lock:
+            change_frozen_parts(self, names_without(self.frozen_parts, names or self.frozen_parts))
+
+    def parameter_groups(self, lr_parts: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+        """Return the trainable weights by part, for an optimiser of your own.
+
+        Args:
+            lr_parts: Learning rates by part, such as `{"trunk": 1e-5}`; the optimiser's own rate
+                is for all other parts.
+
+        Returns:
+            A dict for each part that learns: `"name"`, `"params"` (PyTorch's parameters or
+            TensorFlow's variables) and, if it is given, `"lr"`. Optimisers of PyTorch take this
+            list as it is.
+
+        Raises:
+            ConfigError: The model has no such part, or two of them contain the same weight.
+
+        Example:
+            >>> groups = rlcatalog.build(env="CartPole-v1").parameter_groups({"trunk": 1e-5})
+            >>> [group["name"] for group in groups]
+            ['trunk', 'head', 'value']
+            >>> optimizer = torch.optim.Adam(groups, lr=3e-4)
+        """
+        return parameter_groups(self, lr_parts or {})
 
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …; `"auto"`: a GPU if there is one) and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from rlcatalog.models import (
     is_model,
 )
 from rlcatalog.spaces import map_tensors
+from rlcatalog_tf.nn import OutputLayers
 from rlcatalog_tf.private_api import outer_graph
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw_variable
@@ -31,14 +32,17 @@ class TFBookkeeping(ModelBookkeeping):
     Attributes:
         registered: The arguments of `register_variables`.
         trace: Weak reference to the graph of the last call, if it was traced.
+        frozen_layers: The Keras layers of frozen parts, and whether each was trainable before.
     """
 
+    last_layers = OutputLayers
     of_last_pass = (*ModelBookkeeping.of_last_pass, "trace")
 
     def __init__(self, model: ModelV2) -> None:
         super().__init__(model)
         self.registered: list[Any] = []
         self.trace: Any = None
+        self.frozen_layers: list[tuple[Any, bool]] = []
 
     def as_tensors(self, model: ModelV2, obs: TensorTree) -> Any:
         """Convert NumPy arrays in observations to tensors."""
@@ -54,10 +58,19 @@ class TFBookkeeping(ModelBookkeeping):
         self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> Any:
         """Call `forward`, and record the graph of its output."""
+        if self.is_still and self._may_stand_still(model):
+            inputs["is_training"] = False
         result = model.forward(inputs, state, seq_lens)
         graph = _current_graph()
         self.trace = None if graph is None else weakref.ref(graph)
         return result
+
+    def _may_stand_still(self, model: ModelV2) -> bool:
+        """Return whether all layers of a model are in one part, so that the whole model can act in
+        training as it does in acting. A model with a state reads sequences differently in the two.
+        """
+        has_state = bool(list(model.get_initial_state()))
+        return not self.has_last_layers(model) and not has_state
 
     def check_trace(self, model: ModelV2, what: str) -> None:
         """Raise an error if the last forward pass ran in a different `tf.function`."""
@@ -90,6 +103,25 @@ class TFBookkeeping(ModelBookkeeping):
             arrays.append(np.asarray(weights[item.name]))
             if len(arrays) == len(item.layout.names):
                 item.variable.assign(item.layout.join(*arrays))
+
+    def weight_keys(self, model: ModelV2) -> dict[str, Hashable]:
+        """Return the identity of each array of each variable by its canonical name."""
+        return {item.name: (id(item.variable), item.part) for item in variables_of(model)}
+
+    def set_frozen_weights(self, model: ModelV2, names: Collection[str]) -> None:
+        """Stop the learning of these weights of a model, and of no others.
+
+        Keras' layers then also leave their batch statistics alone.
+        """
+        # Setting it for a layer sets it for the layers inside, which come first.
+        for layer, was_trainable in reversed(self.frozen_layers):
+            layer.trainable = was_trainable
+        items = [item for item in variables_of(model) if item.name in names]
+        self.frozen_weights = frozenset(item.name for item in items if item.trainable)
+        layers = {id(item.layer): item.layer for item in items if item.layer is not None}
+        self.frozen_layers = [(layer, layer.trainable) for layer in layers.values()]
+        for layer in layers.values():
+            layer.trainable = False
 
     def batch_major(self, rows: Any, steps: int | Tensor, sequences: int | Tensor) -> Any:
         """Reorder rows `[T * B, ...]` from time-major to batch-major."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcatalog.frameworks import Array, PolicyParts, Tensor, TensorTree
+from rlcatalog.models import parts_with_own_rate
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import TFModelV2, keras, tf
 from rlcatalog_tf.variables import raw_variable
@@ -19,6 +21,26 @@ class _CorrectedRate(NamedTuple):
 
     rate: Tensor
     epsilon: Tensor
+
+
+@dataclass
+class StepPlan:
+    """What differs between the weights of `Adam`, each by its index.
+
+    Attributes:
+        missed_steps: Number of steps that a weight did not take, because its part was frozen.
+        rates: The learning rate of a weight whose part has its own, as a variable.
+    """
+
+    missed_steps: dict[int, int] = field(default_factory=dict)
+    rates: dict[int, tf.Variable] = field(default_factory=dict)
+
+
+class _StepRates:
+    """The corrected rates of one step, by the weights' indices."""
+
+    def __init__(self, rates: Mapping[int, _CorrectedRate]) -> None:
+        self.rates = rates
 
 
 class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
@@ -37,12 +59,13 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
 
     Attributes:
         weights: The weights that `build` was called with, as tf.Variables.
+        plan: What differs between the weights.
         moments: The variables for the first and for the second moments, in the order of the
             weights.
     """
 
-    #: What the current step uses.
-    _corrected: _CorrectedRate | None = None
+    #: What the current step uses. Keras would wrap a dict in an attribute.
+    _step_rates: _StepRates | None = None
 
     def __init__(
         self,
@@ -55,6 +78,7 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
+        self.plan = StepPlan()
 
     def build(self, variables: Sequence[Any]) -> None:
         """Create the moments, which are zero."""
@@ -68,24 +92,43 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
         self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None
     ) -> None:
         """Update the weights with their gradients."""
-        step = tf.cast(self.iterations + 1, tf.float64)
+        weights = self.weights if trainable_variables is None else trainable_variables
+        rates_by_kind: dict[Any, _CorrectedRate] = {}
+        step_rates = {}
+        for index in map(self._index_of, weights):
+            missed_steps = self.plan.missed_steps.get(index, 0)
+            rate = self.plan.rates.get(index, self.learning_rate)
+            kind = (missed_steps, id(rate))
+            if kind not in rates_by_kind:
+                rates_by_kind[kind] = self._correct(missed_steps, rate)
+            step_rates[index] = rates_by_kind[kind]
+        # An attribute, because `super().apply` calls `update_step` with Keras' arguments only.
+        self._step_rates = _StepRates(step_rates)
+        super().apply(grads, trainable_variables)
+        # If this is a trace, its tensors cannot be used outside it.
+        self._step_rates = None
+
+    def _correct(self, missed_steps: int, learning_rate: Any) -> _CorrectedRate:
+        """Return the rate and epsilon of a weight that has missed some of the steps."""
+        step = tf.cast(self.iterations + 1 - missed_steps, tf.float64)
         first_correction = 1.0 - tf.constant(self.beta_1, tf.float64) ** step
         second_correction = 1.0 - tf.constant(self.beta_2, tf.float64) ** step
-        rate = tf.cast(self.learning_rate, tf.float64)
-        # An attribute, because `super().apply` calls `update_step` with Keras' arguments only.
-        self._corrected = _CorrectedRate(
+        rate = tf.cast(learning_rate, tf.float64)
+        return _CorrectedRate(
             rate=rate * tf.sqrt(second_correction) / first_correction,
             epsilon=self.epsilon * tf.sqrt(second_correction),
         )
-        super().apply(grads, trainable_variables)
-        # If this is a trace, its tensors cannot be used outside it.
-        self._corrected = None
+
+    def _index_of(self, variable: Any) -> int:
+        """Return the index of one of the weights."""
+        return next(i for i, weight in enumerate(self.weights) if weight is variable)
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
         """Update a weight, with the corrected rate from `apply` instead of `learning_rate`."""
-        assert self._corrected is not None, "apply sets it"
+        assert self._step_rates is not None, "apply sets it"
         dtype = variable.dtype
-        index = next(i for i, weight in enumerate(self.weights) if weight is variable)
+        index = self._index_of(variable)
+        corrected = self._step_rates.rates[index]
         first_moments, second_moments = self.moments
         # With powers of 0, TensorFlow's operator corrects no bias. The rate and epsilon already
         # include the corrections.
@@ -96,10 +139,10 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
             v=second_moments[index].value.handle,
             beta1_power=no_power,
             beta2_power=no_power,
-            lr=tf.cast(self._corrected.rate, dtype),
+            lr=tf.cast(corrected.rate, dtype),
             beta1=tf.constant(self.beta_1, dtype),
             beta2=tf.constant(self.beta_2, dtype),
-            epsilon=tf.cast(self._corrected.epsilon, dtype),
+            epsilon=tf.cast(corrected.epsilon, dtype),
             grad=tf.cast(gradient, dtype),
         )
 
@@ -110,14 +153,72 @@ class TFLearner:
     Args:
         policy: The policy.
         eps: Number added to the square root of Adam's corrected second moment.
+        lr_parts: Names of the model's parts that have their own learning rate.
+
+    Attributes:
+        variables: The variables that the next steps train.
+        part_rates: The learning rates of parts that have their own, as variables.
+
+    Raises:
+        ConfigError: The model has no such part.
     """
 
-    def __init__(self, policy: PolicyParts, eps: float = 1e-5) -> None:
+    def __init__(
+        self, policy: PolicyParts, eps: float = 1e-5, lr_parts: Collection[str] = ()
+    ) -> None:
         self.policy = policy
         self.model: Any = policy.model
-        self.variables: list[Any] = self.model.trainable_variables()
-        self.optimizer = Adam(epsilon=eps)
-        self.optimizer.build(self.variables)
+        self._eps = eps
+        self._part_of = parts_with_own_rate(self.model, lr_parts, "lr_parts")
+        self.part_rates: dict[str, tf.Variable] = {}
+        for part in lr_parts:
+            self.part_rates[part] = tf.Variable(0.0, trainable=False, dtype=tf.float32)
+        trained = self.model.trainable_variables(as_dict=True)
+        self._trained_names: list[str] = list(trained)
+        self.variables: list[Any] = list(trained.values())
+        #: Name → number of steps when the training of a weight ended.
+        self._frozen_since: dict[str, int] = {}
+        self._build_optimizer(self._learnable_weights())
+
+    def _build_optimizer(self, weights: Mapping[str, Any]) -> None:
+        """Create an optimiser whose moments are zero."""
+        self._names = list(weights)
+        self.optimizer = Adam(epsilon=self._eps)
+        self.optimizer.build(list(weights.values()))
+        for index, name in enumerate(self._names):
+            if name in self._part_of:
+                self.optimizer.plan.rates[index] = self.part_rates[self._part_of[name]]
+            if name not in self._trained_names:
+                self._frozen_since[name] = 0
+
+    def select_weights(self) -> None:
+        """Train the weights that are trainable now; the moments of all others wait."""
+        trained = self.model.trainable_variables(as_dict=True)
+        if list(trained) == self._trained_names:
+            return
+        state = self.get_state()
+        weights = self._learnable_weights()
+        new_names = weights.keys() - set(self._names)
+        if new_names:
+            # The user unfroze layers that were frozen when the optimiser was created.
+            self._build_optimizer(weights)
+            zeros = self.get_state()
+            for moment in ("first", "second"):
+                state[moment] = zeros[moment] | state[moment]
+            state["behind"] |= dict.fromkeys(new_names, 0)
+        self._trained_names = list(trained)
+        self.variables = list(trained.values())
+        self.set_state(state)
+
+    def _learnable_weights(self) -> dict[str, Any]:
+        """Return the variables that learn now or, if their part is frozen, may learn later."""
+        trained = self.model.trainable_variables(as_dict=True)
+        frozen_weights = self.model._rlcatalog_bookkeeping.frozen_weights
+        weights = {}
+        for name, variable in self.model.variables(as_dict=True).items():
+            if name in trained or name in frozen_weights:
+                weights[name] = variable
+        return weights
 
     @staticmethod
     def seed(value: int) -> None:
@@ -186,7 +287,7 @@ class TFLearner:
             "step": int(self.optimizer.iterations.numpy()),
             "first": _to_arrays(first_moments, layouts),
             "second": _to_arrays(second_moments, layouts),
-            "behind": {},  # weights that took fewer steps: none, as Keras counts for all
+            "behind": self._steps_behind(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -196,13 +297,33 @@ class TFLearner:
         self.optimizer.iterations.assign(state["step"])
         _set_arrays(first_moments, layouts, state["first"])
         _set_arrays(second_moments, layouts, state["second"])
+        self._frozen_since = {}
+        missed_steps = {}
+        for index, name in enumerate(self._names):
+            if name in state["behind"]:
+                missed_steps[index] = state["step"] - state["behind"][name]
+            if name not in self._trained_names:
+                self._frozen_since[name] = state["step"]
+        self.optimizer.plan.missed_steps = missed_steps
+
+    def _steps_behind(self) -> dict[str, int]:
+        """Return the number of steps that each weight has taken, if it took fewer than others."""
+        num_steps = int(self.optimizer.iterations.numpy())
+        behind = {}
+        for index, name in enumerate(self._names):
+            missed_steps = self.optimizer.plan.missed_steps.get(index, 0)
+            if name in self._frozen_since:
+                missed_steps += num_steps - self._frozen_since[name]
+            if missed_steps:
+                behind[name] = num_steps - missed_steps
+        return behind
 
     def _layouts(self) -> dict[str, tuple[int, ...] | None]:
         """Return the axes of the canonical layout of each trained weight, in the order of the
         optimiser's moments.
         """
         axes = TFModelV2.variable_axes(self.model)
-        return {name: axes[name] for name in self.model.trainable_variables(as_dict=True)}
+        return {name: axes[name] for name in self._names}
 
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of metrics over several steps."""

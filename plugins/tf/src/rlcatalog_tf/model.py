@@ -88,7 +88,8 @@ class TFModelV2(ModelV2):
         """Return the trainable variables, as a list or as a dict."""
         variables = {}
         for item in variables_of(self):
-            if item.trainable and item.part == 0:
+            is_frozen = item.name in self._rlcatalog_bookkeeping.frozen_weights
+            if item.trainable and item.part == 0 and not is_frozen:
                 variables[item.name] = item.variable
         if as_dict:
             return variables

@@ -37,6 +37,7 @@ class NamedVariable(NamedTuple):
         part: Index of the array, if the variable has several canonical arrays.
         trainable: Whether it is trained. For a frozen Keras layer, the layer stores this, and its
             tf.Variables do not.
+        layer: The innermost Keras layer that has it, or None.
     """
 
     name: str
@@ -44,6 +45,7 @@ class NamedVariable(NamedTuple):
     layout: Layout
     part: int = 0
     trainable: bool = True
+    layer: Any = None
 
     def value(self) -> np.ndarray[Any, Any]:
         """Return the value in the canonical layout."""
@@ -168,7 +170,10 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     elif keras is not None and isinstance(value, keras.Variable):
         yield NamedVariable(path, value.value, AS_IT_IS, trainable=value.trainable)
     elif _is_layer(value):
-        yield from _layer(value, path, visited)
+        for item in _layer(value, path, visited):
+            if item.layer is None:
+                item = item._replace(layer=value)
+            yield item
     else:
         for name, item in _parts(value):
             yield from _walk(item, _join(path, name), visited)

@@ -29,6 +29,7 @@ from .ops import (
     flatten_rows as flatten_rows,
     tensor_interval as tensor_interval,
 )
+from .part_rates import apply_factors as apply_factors, part_groups as part_groups
 from .policy_module import actor_critic as actor_critic
 from .sequences import (
     Padding as Padding,

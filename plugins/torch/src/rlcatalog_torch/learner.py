@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, PolicyParts, TensorTree
+from rlcatalog.models import parts_with_own_rate
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.private_api import foreach_add_, foreach_mul_, foreach_norm, fused_adam_
@@ -33,7 +34,7 @@ class State(NamedTuple):
 
 @dataclass
 class _Group:
-    """What a step of Adam passes to the operator for weights of one device and dtype.
+    """What a step of Adam passes to the operator for weights of one device, dtype and rate.
 
     All but `steps` are vectors, because the operator copies a gradient that is not contiguous, such
     as a convolution's.
@@ -51,6 +52,10 @@ class _Group:
     firsts: list[Tensor] = field(default_factory=list)
     seconds: list[Tensor] = field(default_factory=list)
     steps: list[Tensor] = field(default_factory=list)
+
+
+#: What the weights of one `_Group` have in common: device, dtype and learning rate.
+_Kind: TypeAlias = tuple[torch.device, torch.dtype, float]
 
 
 class Adam:
@@ -71,6 +76,7 @@ class Adam:
         beta2: Decay rate of the second moments.
 
     Attributes:
+        part_of: The part of each weight whose learning rate is not the others'; empty by default.
         state: State of each weight that has been updated at least once.
 
     Raises:
@@ -91,6 +97,7 @@ class Adam:
         self.beta1 = beta1
         self.beta2 = beta2
         self.state: dict[Tensor, State] = {}
+        self.part_of: dict[Tensor, str] = {}
         for weight in self.weights:
             _check(weight)
 
@@ -100,13 +107,14 @@ class Adam:
             weight.grad = None
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
+    def step(self, lr: float, part_rates: Mapping[str, float] | None = None) -> None:
         """Update the weights with their gradients.
 
         Args:
             lr: Learning rate.
+            part_rates: Learning rates of the parts in `part_of`.
         """
-        for group in self._groups().values():
+        for (_device, _dtype, weight_lr), group in self._groups(lr, part_rates or {}).items():
             foreach_add_(group.steps, 1)
             fused_adam_(
                 group.weights,
@@ -115,7 +123,7 @@ class Adam:
                 group.seconds,
                 (),  # maxima of second moments, which only amsgrad has
                 group.steps,
-                lr=lr,
+                lr=weight_lr,
                 beta1=self.beta1,
                 beta2=self.beta2,
                 eps=self.eps,
@@ -124,11 +132,11 @@ class Adam:
                 maximize=False,
             )
 
-    def _groups(self) -> dict[tuple[torch.device, torch.dtype], _Group]:
-        """Return the weights that have gradients, with their states, by device and dtype: the
-        operator takes weights of one kind.
+    def _groups(self, lr: float, part_rates: Mapping[str, float]) -> dict[_Kind, _Group]:
+        """Return the weights that have gradients, with their states, by kind: the operator takes
+        weights of one device, one dtype and one learning rate.
         """
-        groups: defaultdict[tuple[torch.device, torch.dtype], _Group] = defaultdict(_Group)
+        groups: defaultdict[_Kind, _Group] = defaultdict(_Group)
         for weight in self.weights:
             gradient = weight.grad
             if gradient is None:
@@ -137,7 +145,10 @@ class Adam:
             if gradient.stride() != weight.stride():
                 gradient = torch.empty_like(weight).copy_(gradient)
             state = self._state(weight)
-            group = groups[weight.device, weight.dtype]
+            weight_lr = lr
+            if self.part_of and weight in self.part_of:
+                weight_lr = part_rates[self.part_of[weight]]
+            group = groups[weight.device, weight.dtype, weight_lr]
             group.weights.append(_as_vector(weight))
             group.gradients.append(_as_vector(gradient))
             group.firsts.append(_as_vector(state.first))
@@ -232,13 +243,24 @@ class TorchLearner:
     Args:
         policy: The policy.
         eps: Number added to the square root of Adam's corrected second moment.
+        lr_parts: Names of the model's parts that have their own learning rate.
+
+    Raises:
+        ConfigError: The model has no such part.
     """
 
-    def __init__(self, policy: PolicyParts, eps: float = 1e-5) -> None:
+    def __init__(
+        self, policy: PolicyParts, eps: float = 1e-5, lr_parts: Collection[str] = ()
+    ) -> None:
         self.policy = policy
         self.model: Any = policy.model
         self.parameters: list[Tensor] = list(self.model.trainable_variables())
         self.optimizer = Adam(self.parameters, eps=eps)
+        weights = dict(self.model.named_parameters())
+        part_of = parts_with_own_rate(self.model, lr_parts, "lr_parts")
+        for name, part in part_of.items():
+            if name in weights:  # a buffer is not trained
+                self.optimizer.part_of[weights[name]] = part
 
     @staticmethod
     def seed(value: int) -> None:
@@ -250,24 +272,36 @@ class TorchLearner:
         """Set the number of threads that one operation can use."""
         torch.set_num_threads(count)
 
+    def select_weights(self) -> None:
+        """Train the weights that require gradients now; the moments of all others wait."""
+        self.parameters = list(self.model.trainable_variables())
+        self.optimizer.weights = self.parameters
+
     def descend(self, loss: Tensor) -> Tensor:
         """Compute the gradient of a loss and return the gradient's norm."""
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         return gradient_norm(self.parameters)
 
-    def apply(self, lr: float, norm: Tensor, limit: float | None) -> None:
+    def apply(
+        self,
+        lr: float,
+        norm: Tensor,
+        limit: float | None,
+        part_rates: Mapping[str, float] | None = None,
+    ) -> None:
         """Update the weights with their gradients.
 
         Args:
             lr: Learning rate.
             norm: The result of `descend`.
             limit: Maximum norm, or None for no clipping.
+            part_rates: Learning rates of the parts in `lr_parts`.
         """
         # Far below the limit, clipping would multiply by 1. Near it, how PyTorch rounds decides.
         if limit is not None and norm.item() + 1e-6 > 0.999 * limit:
             clip_gradients(self.parameters, norm, limit)
-        self.optimizer.step(lr)
+        self.optimizer.step(lr, part_rates)
 
     def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a batch as tensors on the model's device; see `rlcatalog.frameworks.Learner`."""
@@ -292,7 +326,7 @@ class TorchLearner:
     def get_state(self) -> dict[str, Any]:
         """Return the optimiser's state."""
         states: dict[str, State] = {}
-        for name, weight in self.model.trainable_variables(as_dict=True).items():
+        for name, weight in self._learnable_weights().items():
             # A weight that has never had a gradient has no state.
             zeros = torch.zeros_like(weight)
             never_updated = State(torch.zeros(()), zeros, zeros)
@@ -310,11 +344,20 @@ class TorchLearner:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the optimiser's state."""
-        for name, weight in self.model.trainable_variables(as_dict=True).items():
+        for name, weight in self._learnable_weights().items():
             step = state["behind"].get(name, state["step"])
             first = torch.from_numpy(state["first"][name].copy())
             second = torch.from_numpy(state["second"][name].copy())
             self.optimizer.set_state(weight, step, first, second)
+
+    def _learnable_weights(self) -> dict[str, Tensor]:
+        """Return the weights that learn now or, if their part is frozen, may learn later."""
+        frozen_weights = self.model._rlcatalog_bookkeeping.frozen_weights
+        weights = {}
+        for name, weight in self.model.named_parameters():
+            if weight.requires_grad or name in frozen_weights:
+                weights[name] = weight
+        return weights
 
     def means(self, figures: list[Tensor]) -> list[float]:
         """Return the means of metrics over several steps."""

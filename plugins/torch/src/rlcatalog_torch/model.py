@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -93,6 +93,16 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         if as_dict:
             return weights
         return list(weights.values())
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; frozen parts stay in evaluation mode."""
+        super().train(mode)
+        bookkeeping = self.__dict__.get(
+            "_rlcatalog_bookkeeping"
+        )  # none before the base is initialised
+        if mode and bookkeeping is not None:
+            bookkeeping.keep_still(self)
+        return self
 
     def __getattr__(self, name: str) -> Any:
         # Layers first, because forward() mostly accesses these, and every microsecond of acting
