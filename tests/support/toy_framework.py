@@ -251,6 +251,9 @@ class Learner:
     def set_threads(count):
         """There is one."""
 
+    def select_weights(self):
+        """All weights always learn."""
+
     def place_batch(self, batch):
         return batch
 

@@ -104,6 +104,26 @@ def test_adam_equals_fused_adam_of_pytorch(dtypes, device):
         assert torch.equal(state.second, expected["exp_avg_sq"])
 
 
+def test_adam_with_rates_of_parts_equals_groups_of_pytorch():
+    weights = make_weights(torch.float32)
+    expected_weights = copy_weights(weights)
+    optimizer = Adam(weights, eps=1e-5)
+    optimizer.part_of = dict.fromkeys(weights[:3], "trunk")
+    groups = [{"params": expected_weights[:3]}, {"params": expected_weights[3:]}]
+    reference = torch.optim.Adam(groups, eps=1e-5, fused=True)
+
+    for step in range(20):
+        lr = 1e-2 * (1 - step / 40)
+        set_gradients(weights, step=step)
+        set_gradients(expected_weights, step=step)
+        optimizer.step(lr, {"trunk": lr / 8})
+        for group, group_lr in zip(reference.param_groups, [lr / 8, lr], strict=True):
+            group["lr"] = group_lr
+        reference.step()
+
+    assert_equal(weights, expected_weights)
+
+
 def test_weight_without_gradient_stays_and_has_no_state():
     weight = torch.nn.Parameter(torch.ones(3))
     other = torch.nn.Parameter(torch.ones(3))

@@ -64,6 +64,10 @@ class RecordingOptimizer:
         self.metrics = metrics or {}
         self.mean_kl = mean_kl
         self.state = None
+        self.selections = []
+
+    def select_weights(self):
+        self.selections.append(len(self.steps))
 
     def place_batch(self, batch):
         return batch
@@ -91,10 +95,8 @@ class RecordingOptimizer:
 
 
 def make_learner(config, *, update_ops=(), **optimizer_arguments):
-    """Return a learner with a `RecordingOptimizer` and a model of three weights."""
-    model = SimpleNamespace(
-        update_ops=lambda: update_ops, trainable_variables=lambda: ["a", "b", "c"]
-    )
+    """Return a learner with a `RecordingOptimizer`."""
+    model = SimpleNamespace(update_ops=lambda: update_ops)
     optimizer = RecordingOptimizer(**optimizer_arguments)
     return RolloutLearner(SimpleNamespace(model=model), config, np.random.default_rng(0), optimizer)
 
@@ -279,16 +281,23 @@ def test_update_ops_must_be_callable():
     assert "found 'not callable'" in str(caught.value)
 
 
-def test_weights_frozen_after_creation_are_refused():
-    learner = make_learner(A2CConfig())  # of three trainable weights
-    learner.policy.model.trainable_variables = lambda: ["a"]
+def test_weights_are_selected_before_each_update():
+    learner = make_learner(PPOConfig(num_epochs=2, minibatch_size=5))
 
-    with pytest.raises(ConfigError, match="has 3 weights, but now 1 are trainable") as caught:
-        learner.update(make_batch(rows=4), lr=0.1)
+    learner.update(make_batch(rows=10), lr=0.1)
+    learner.update(make_batch(rows=10), lr=0.1)
 
-    message = str(caught.value)
-    assert message.startswith("A2C: its optimizer")
-    assert "A2C(env, config" in message
+    assert learner.minibatch_optimizer.selections == [0, 4]  # before the first of four steps each
+
+
+def test_learning_rates_of_parts_reach_each_step_and_result():
+    learner = make_learner(A2CConfig())
+
+    result = learner.update(make_batch(rows=4), lr=0.1, lr_parts={"trunk": 0.01})
+
+    (step,) = learner.minibatch_optimizer.steps
+    assert step.hyperparameters.lr_parts == {"trunk": 0.01}
+    assert result["lr_parts"] == {"trunk": 0.01}
 
 
 # --- the weight of the KL penalty -----------------------------------------------------------------

@@ -178,6 +178,7 @@ class OnPolicy:
         learner_metrics = self._learner.update(
             batch,
             lr=self.config.lr_at(self.steps),
+            lr_parts=self.config.lr_parts_at(self.steps),
             clip_param=self.config.clip_param_at(self.steps),
         )
         self._collector.update_frozen_weights()

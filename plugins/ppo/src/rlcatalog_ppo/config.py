@@ -85,6 +85,13 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         _PerUpdate, Meta(description="steps per environment between two updates")
     ] = 128
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
+    lr_parts: Annotated[
+        dict[str, _NotNegative],
+        Meta(
+            description="learning rates of parts of the model, such as {'trunk': 1e-5}; they"
+            " change over a run as lr does"
+        ),
+    ] = {}
     anneal_lr: Annotated[
         bool, Meta(description="lower the learning rate to 0 over total_steps, if that is set")
     ] = True
@@ -160,6 +167,22 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         if not self.anneal_lr or self.total_steps is None:
             return self.lr
         return self.lr * max(0.0, 1.0 - steps / self.total_steps)
+
+    def lr_parts_at(self, steps: int) -> dict[str, float]:
+        """Return the learning rates of parts after a number of environment steps.
+
+        They are lowered in proportion to `lr`. A schedule replaces `lr`; its largest value then
+        stands for the rates in the config.
+        """
+        share = 1.0
+        if self.lr_schedule is not None:
+            largest = max(value for _, value in self.lr_schedule)
+            share = 0.0
+            if largest > 0:
+                share = value_at(self.lr_schedule, steps) / largest
+        elif self.anneal_lr and self.total_steps is not None:
+            share = max(0.0, 1.0 - steps / self.total_steps)
+        return {part: rate * share for part, rate in self.lr_parts.items()}
 
     def clip_param_at(self, steps: int) -> float | None:
         """Return the scheduled `clip_param` after a number of environment steps.

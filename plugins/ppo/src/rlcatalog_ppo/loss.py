@@ -43,11 +43,13 @@ class UpdateHyperparameters(NamedTuple):
         kl_coeff: Weight of the divergence from the collecting policy.
         clip_param: Largest deviation of the probability ratio from 1, if the config has a schedule
             for it. None: the config's constant.
+        lr_parts: Learning rates of the parts of the model that have their own, or None.
     """
 
     lr: float
     kl_coeff: float | Tensor = 0.0
     clip_param: float | Tensor | None = None
+    lr_parts: Mapping[str, float] | None = None
 
 
 # --- the objectives -------------------------------------------------------------------------------

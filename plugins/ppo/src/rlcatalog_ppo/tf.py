@@ -51,6 +51,7 @@ class TFMinibatchOptimizer(TFLearner):
 
     Raises:
         NotServedError: The variables have half precision.
+        ConfigError: `lr_parts` names a part that the model does not have.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class TFMinibatchOptimizer(TFLearner):
         objective: Objective[Any] = PPO_OBJECTIVE,
     ) -> None:
         _check_precision(policy, config.algorithm)
-        super().__init__(policy)
+        super().__init__(policy, lr_parts=config.lr_parts)
         self.policy: Policy = policy
         self.config = config
         self.objective = objective
@@ -71,6 +72,20 @@ class TFMinibatchOptimizer(TFLearner):
         self._trace_reads_clip_param = False
         #: Shapes and dtypes of the columns of a traced step's batch.
         self._signature: Any = None
+
+    def select_weights(self) -> None:
+        """Choose the weights to train; see `rlcatalog_ppo.learner.MinibatchOptimizer`."""
+        variables = self.variables
+        super().select_weights()
+        if self.variables is not variables:
+            self._traced_step = None  # it trains the earlier ones
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Set the optimiser's state; see `rlcatalog.frameworks.Learner`."""
+        missed_steps = self.optimizer.plan.missed_steps
+        super().set_state(state)
+        if self.optimizer.plan.missed_steps != missed_steps:
+            self._traced_step = None  # it contains these numbers
 
     def step(
         self,
@@ -85,6 +100,8 @@ class TFMinibatchOptimizer(TFLearner):
         A traced step checks only shapes and always returns metrics.
         """
         self.optimizer.learning_rate.assign(hyperparameters.lr)
+        for part, part_rate in self.part_rates.items():
+            part_rate.assign((hyperparameters.lr_parts or {})[part])
         self._kl_coeff.assign(hyperparameters.kl_coeff)
         has_clip_schedule = hyperparameters.clip_param is not None
         if has_clip_schedule:
