@@ -103,6 +103,9 @@ class ActorCritic:
             _warn_of_clipping(self.policy, loop.algorithm)
         else:
             self.policy = _build(lookup, config, defaults)
+        #: The config that the policy was built with, and the parts that it froze.
+        self._config = config
+        self._first_frozen_parts = list(self.policy.frozen_parts)
         refuse_model(self.policy, loop)
         if lookup.origin is not None:
             check_encoding(lookup.origin, self.policy.resolution, self.policy.preprocessor)
@@ -117,6 +120,13 @@ class ActorCritic:
         self._action_shape = tuple(action_space.shape or ())
         self._raw_width = self.policy.action_codec.width
         self.collector = FrozenCollector(self.policy, frozen)
+
+    def current_config(self) -> Mapping[str, Any] | None:
+        """Return the model config for an equal policy, with the parts that are frozen now."""
+        frozen_parts = list(self.policy.frozen_parts)
+        if frozen_parts == self._first_frozen_parts:
+            return self.model_config
+        return {**(self._config or {}), "freeze_parts": frozen_parts}
 
     def adapt(self, raw: Array) -> Array:
         """Convert raw Box actions to the environment's actions.

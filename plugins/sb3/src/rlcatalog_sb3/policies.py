@@ -26,6 +26,7 @@ from rlcatalog_sb3.refusals import BuilderClass, builder_of, refuse_algorithm
 from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of
 from rlcatalog_sb3.spaces import Space, origin_of
 from rlcatalog_sb3.unread_masks import UnreadMasks
+from rlcatalog_torch import apply_factors, part_groups
 from rlcatalog_torch.private_api import Movable
 
 
@@ -48,6 +49,8 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         optimizer_class: Class of the optimiser.
         optimizer_kwargs: The optimiser's keyword arguments, except the learning rate. If None,
             `eps=1e-5` for Adam, as in Stable-Baselines3's own policies.
+        lr_parts: Learning rates of parts of the model, such as `{"trunk": 1e-5}`. They are meant
+            for the first value of `learning_rate`; a schedule scales them as it scales this one.
         rules: For a loaded policy, the values of `rlcatalog.config.RULES` that it was built with.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn`
             and `log_std_init` are translated to model config keys with the same meaning; other
@@ -76,6 +79,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         use_sde: bool = False,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
+        lr_parts: Mapping[str, float] | None = None,
         rules: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
@@ -142,7 +146,14 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         # Stable-Baselines3 sets the learning rate before each update; 1 is the progress that
         # remains at the start.
         initial_lr = lr_schedule(1)
-        self.optimizer = optimizer_class(self.parameters(), lr=initial_lr, **optimizer_kwargs)  # type: ignore[call-arg]
+        self.lr_parts = dict(lr_parts or {})
+        weights: Any = self.parameters()
+        if self.lr_parts:
+            what = "policy_kwargs: lr_parts"
+            weights = part_groups(self.model, weights, self.lr_parts, initial_lr, what)
+        self.optimizer = optimizer_class(weights, lr=initial_lr, **optimizer_kwargs)  # type: ignore[call-arg]
+        if self.lr_parts:
+            apply_factors(self.optimizer)
         for update in self.actor_critic.model.update_ops():
             self.optimizer.register_step_post_hook(_as_step_hook(update))
 
@@ -211,11 +222,12 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             "observation_space": self.observation_space,
             "action_space": self.action_space,
             "lr_schedule": no_learning,  # the algorithm is not saved
-            "model_config": self.actor_critic.model_config,
+            "model_config": self.actor_critic.current_config(),
             "catalog": self.actor_critic.catalog,
             "frozen": self.actor_critic.collector.mode,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
+            "lr_parts": self.lr_parts,
             "rules": rules_of(self.catalog_policy.config),
         }
 

@@ -136,7 +136,14 @@ def translate_keywords(
 
 
 #: Keyword arguments that this package's policies accept.
-_OWN_KEYWORDS = ("model_config", "model", "catalog", "optimizer_class", "optimizer_kwargs")
+_OWN_KEYWORDS = (
+    "model_config",
+    "model",
+    "catalog",
+    "optimizer_class",
+    "optimizer_kwargs",
+    "lr_parts",
+)
 
 
 def _not_accepted(name: str, policy: str) -> ConfigError:

@@ -1,0 +1,157 @@
+"""Parts of the model under Stable-Baselines3: frozen ones stay, and others have their own rates."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sb3_helpers import extractor_kwargs
+from stable_baselines3 import A2C, DQN, PPO
+from torch import nn
+
+from rlcatalog.errors import ConfigError
+from rlcatalog.models import ModelParts
+from rlcatalog_sb3 import CatalogPolicy
+
+pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+
+SMALL = {"fcnet_hiddens": [8], "vf_share_layers": True}
+RATES = {"trunk": 1e-5}
+
+
+class Normalized(nn.Module):
+    """Module with batch statistics and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def make_ppo(**policy_kwargs):
+    return PPO(
+        CatalogPolicy,
+        "CartPole-v1",
+        n_steps=32,
+        batch_size=32,
+        n_epochs=2,
+        device="cpu",
+        learning_rate=lambda progress: 1e-3 * progress,
+        policy_kwargs={"model_config": SMALL, **policy_kwargs},
+    )
+
+
+def copy_tensors(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def names_of(model, *parts):
+    """Return the names of the weights in parts of a catalog model."""
+    all_parts = ModelParts(model)
+    names = set()
+    for part in parts:
+        names |= set(all_parts.select(part, "test").names.values())
+    return names
+
+
+def find_changes(model, before):
+    """Return the names of the weights and buffers that differ from earlier copies."""
+    after = model.state_dict()
+    return {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+
+
+def record_rates(optimizer):
+    """Return a list to which each step of an optimiser adds the learning rates of its groups."""
+    rates = []
+
+    def record(optimizer, *_):
+        rates.append([group["lr"] for group in optimizer.param_groups])
+
+    optimizer.register_step_pre_hook(record)
+    return rates
+
+
+@pytest.mark.parametrize("cls", [PPO, A2C])
+def test_frozen_trunk_keeps_all_bytes(cls):
+    config = {"freeze_parts": ["trunk"], "vf_share_layers": True}
+    algorithm = cls(
+        CatalogPolicy,
+        "CartPole-v1",
+        n_steps=64,
+        device="cpu",
+        policy_kwargs={"model_config": config, "model": Normalized},
+    )
+    model = algorithm.policy.model
+    before = copy_tensors(model)
+
+    algorithm.learn(64)
+
+    assert find_changes(model, before) == names_of(model, "head", "value")
+
+
+def test_frozen_trunk_of_extractor_keeps_all_bytes():
+    kwargs = extractor_kwargs({"fcnet_hiddens": [8], "freeze_parts": ["trunk"]}, net_arch=[8])
+    algorithm = DQN(
+        "MlpPolicy", "CartPole-v1", learning_starts=10, device="cpu", policy_kwargs=kwargs
+    )
+    extractor = algorithm.q_net.features_extractor
+    before = copy_tensors(algorithm.q_net)
+
+    algorithm.learn(40)
+
+    changed = find_changes(algorithm.q_net, before)
+    trunk = {f"features_extractor.trunk.{name}" for name in extractor.trunk.state_dict()}
+    assert trunk
+    assert changed == set(before) - trunk
+
+
+def test_parts_frozen_later_are_in_saved_policy(tmp_path):
+    algorithm = make_ppo()
+    algorithm.policy.catalog_policy.freeze_parts("trunk")
+    algorithm.policy.save(tmp_path / "policy.zip")
+
+    loaded = CatalogPolicy.load(tmp_path / "policy.zip")
+
+    assert loaded.catalog_policy.frozen_parts == ("trunk",)
+    assert loaded.catalog_policy.config["fcnet_hiddens"] == [8]
+
+
+def test_rates_of_parts_follow_schedule():
+    algorithm = make_ppo(lr_parts=RATES)
+    rates = record_rates(algorithm.policy.optimizer)
+
+    algorithm.learn(64)
+
+    # Two rollouts with two steps each: 32 and then 0 of 64 steps remain at their updates.
+    rest, trunk = zip(*rates, strict=True)
+    assert rest == pytest.approx([0.5e-3, 0.5e-3, 0.0, 0.0])
+    assert trunk == pytest.approx([0.5e-5, 0.5e-5, 0.0, 0.0])
+
+
+def test_part_with_rate_zero_stays():
+    algorithm = make_ppo(lr_parts={"trunk": 0.0})
+    model = algorithm.policy.model
+    before = copy_tensors(model)
+
+    algorithm.learn(32)
+    algorithm.learn(32)  # at the first update of a run of one rollout, the schedule has ended
+
+    assert find_changes(model, before) <= names_of(model, "head", "value")
+
+
+def test_rates_of_parts_survive_load(tmp_path):
+    algorithm = make_ppo(lr_parts=RATES).learn(32)
+    algorithm.save(tmp_path / "model.zip")
+
+    loaded = PPO.load(tmp_path / "model.zip", env=algorithm.get_env())
+    rates = record_rates(loaded.policy.optimizer)
+    loaded.learn(64)
+
+    first_rest, first_trunk = rates[0]
+    assert first_trunk / first_rest == pytest.approx(1e-5 / 1e-3)
+
+
+def test_rate_of_unknown_part_is_refused():
+    with pytest.raises(ConfigError, match="lr_parts: this model has no part"):
+        make_ppo(lr_parts={"backbone": 1e-5})
