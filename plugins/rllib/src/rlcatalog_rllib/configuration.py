@@ -17,7 +17,13 @@ from ray.rllib.env.env_runner import EnvRunner
 import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.catalog import close_env
-from rlcatalog.errors import ConfigError, UnreadKeysWarning, UnusedMaskWarning, shown
+from rlcatalog.errors import (
+    ConfigError,
+    NotServedError,
+    UnreadKeysWarning,
+    UnusedMaskWarning,
+    shown,
+)
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import env_layout
 from rlcatalog_rllib import ray_config
@@ -33,6 +39,7 @@ from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner,
 from rlcatalog_rllib.envs import CatalogEnv, EnvMaker, batches_as_arrays, create_env, is_made_by_ray
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.parcels import packed
+from rlcatalog_rllib.part_rates import LR_PARTS, check_lr_parts, with_part_rates
 from rlcatalog_rllib.private_api import (
     given_env_to_module,
     given_learner_connector,
@@ -54,6 +61,7 @@ def configure(
     models: Mapping[str, Any] | None = None,
     env_config: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
+    lr_parts: Mapping[str, float] | None = None,
 ) -> Any:
     """Set up a Ray RLlib algorithm with a preprocessor, model and action distribution from the
     catalog.
@@ -81,14 +89,17 @@ def configure(
         env_config: The environment's config. If None, the environment in `config`.
         catalog: The catalog for the parts, with its registrations, which Ray pickles for its
             workers. If None, each process uses its own catalog.
+        lr_parts: For PPO, APPO, IMPALA, BC and MARWIL: learning rates of parts of the model, such
+            as `{"trunk": 1e-5}`. If `lr` is a schedule, they are meant for its largest value, and
+            the schedule scales them in the same way. It sets the config's learner class.
 
     Returns:
         The config.
 
     Raises:
         NotServedError: The algorithm is not supported, or Ray's API does not support a feature.
-        ConfigError: A key of `DefaultModelConfig` has no equivalent here, or `models` names an
-            unknown policy.
+        ConfigError: A key of `DefaultModelConfig` has no equivalent here, `models` names an unknown
+            policy, or `lr_parts` a part that the model does not have.
         CatalogError: The parts cannot be built; see `rlcatalog.Catalog.build`.
 
     Example:
@@ -99,6 +110,9 @@ def configure(
         'CatalogRLModule'
     """
     module_name = check_config(config, models or {})
+    if lr_parts:
+        _refuse_lr_parts(module_name)
+        config.training(learner_class=with_part_rates(config.learner_class))
     rays_settings = ray_config.given_to_ray(config)
     request = _Request(
         module_name=module_name,
@@ -108,11 +122,21 @@ def configure(
         # Functions that create the user's own connectors, if the config has any.
         env_to_module=_users_function(given_env_to_module(config)),
         module_to_env=_users_function(given_module_to_env(config)),
+        lr_parts=dict(lr_parts or {}),
     )
     if config.is_multi_agent:
         policy_configs = {name: _as_config(value) for name, value in (models or {}).items()}
         return _configure_agents(config, request, policy_configs)
     return _configure_agent(config, request)
+
+
+def _refuse_lr_parts(module_name: str) -> None:
+    """Raise an error if an algorithm's learner creates its optimisers in its own way."""
+    if module_name != "CatalogRLModule":
+        raise NotServedError(
+            "lr_parts: the learners of DQN and SAC create their own optimisers. RLlib's PPO, APPO,"
+            " IMPALA, BC and MARWIL serve it. Remove lr_parts."
+        )
 
 
 class _UserEnv(NamedTuple):
@@ -161,6 +185,7 @@ class _Request(NamedTuple):
         model_config: The model config: these keys, and those of the argument `model`.
         env_to_module: The user's function for the env-to-module pipeline, or None.
         module_to_env: The user's function for the module-to-env pipeline, or None.
+        lr_parts: Learning rates of parts of the model.
     """
 
     module_name: str
@@ -169,6 +194,7 @@ class _Request(NamedTuple):
     model_config: Mapping[str, Any]
     env_to_module: MakeConnectors | None
     module_to_env: MakeConnectors | None
+    lr_parts: dict[str, float]
 
 
 class _EnvFacts(NamedTuple):
@@ -284,7 +310,7 @@ def _configure_agent(config: AlgorithmConfig, request: _Request) -> AlgorithmCon
         env_config,
         settings={**request.rays_settings, **searched_settings},
         recipes=[recipe],
-        spec=_spec(recipe, policy, request.module_name, options),
+        spec=_spec(recipe, policy, request.module_name, options, request.lr_parts),
         env_to_module=EnvToModule(encode, request.env_to_module),
         module_to_env=ModuleToEnv(request.module_to_env),
         runner=CatalogEnvRunner,
@@ -362,7 +388,7 @@ def _configure_agents(
                 obs_space, action_space, policy_config, user_env.catalog, defaults
             )
         recipes[name] = recipe
-        specs[name] = _spec(recipe, policy, request.module_name)
+        specs[name] = _spec(recipe, policy, request.module_name, lr_parts=request.lr_parts)
         if policy.masks.key is not None:
             policies_with_masks.append(name)
     if policies_with_masks:
@@ -497,7 +523,11 @@ def spec(
 
 
 def _spec(
-    recipe: Recipe, policy: Policy, module: str, searched: Collection[str] = ()
+    recipe: Recipe,
+    policy: Policy,
+    module: str,
+    searched: Collection[str] = (),
+    lr_parts: Mapping[str, float] | None = None,
 ) -> RLModuleSpec:
     """Return the spec for a module with a policy's parts.
 
@@ -506,10 +536,18 @@ def _spec(
         policy: The policy, built in this process.
         module: Name of the module class.
         searched: Keys that Ray Tune searches over.
+        lr_parts: Learning rates of parts of the model.
+
+    Raises:
+        ConfigError: `lr_parts` names a part that the model does not have.
     """
+    model_config = recipe.model_config(searched)
+    if lr_parts:
+        check_lr_parts(lr_parts, policy.model)
+        model_config[LR_PARTS] = dict(lr_parts)
     return RLModuleSpec(
         module_class=getattr(rlcatalog_rllib, module),  # a class of this package
         observation_space=encoded_space(policy),
         action_space=policy.action_space,
-        model_config=recipe.model_config(searched),
+        model_config=model_config,
     )

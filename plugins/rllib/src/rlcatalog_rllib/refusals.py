@@ -74,6 +74,11 @@ def check_soft_served(policy: Policy) -> None:
         NotServedError: The model does not; the message gives the reason.
     """
     _refuse_critic(policy, "SAC")
+    if policy.frozen_parts:
+        raise NotServedError(
+            "freeze_parts: SAC's critics are built like the policy, and its learner trains all of"
+            " their weights. Remove freeze_parts."
+        )
     if policy.memory or policy.views:
         raise NotServedError(
             f"SAC trains on single steps, but {policy.model_name} has a memory or views of the"
