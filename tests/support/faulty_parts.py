@@ -16,9 +16,9 @@ from torch import nn
 
 from rlcatalog import Match, ModelSpec, Rank, Stage
 from rlcatalog.config import read_config
-from rlcatalog.models import ModelV2
+from rlcatalog.models import ModelV2, output_plan
 from rlcatalog_testing import Example
-from rlcatalog_torch import TorchModelV2, steps_of
+from rlcatalog_torch import OutputLayers, TorchModelV2, steps_of
 
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 
@@ -89,6 +89,32 @@ class Net(TorchModelV2):
 
     def value_function(self):
         return self.value(self.last).squeeze(1)
+
+
+class CriticUnderAnotherName(TorchModelV2):
+    """A net whose value has a layer of its own, in an attribute that does not say so."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        inputs = math.prod(obs_space.shape)
+        self.layer = nn.Linear(inputs, 6)
+        self.outputs = None
+        if num_outputs is None:
+            self.num_outputs = 6
+        else:
+            self.second_layer = nn.Linear(inputs, 6)
+            self.outputs = OutputLayers(output_plan(self.model_config, 6, [], num_outputs))
+
+    def forward(self, input_dict, state, seq_lens):
+        x = input_dict["obs_flat"].float()
+        features = torch.tanh(self.layer(x))
+        if self.outputs is None:
+            return features, state
+        self.value_features = torch.tanh(self.second_layer(x))
+        return self.outputs(features), state
+
+    def value_function(self):
+        return self.outputs.values(self.value_features)
 
 
 class OneOutputMore(Net):

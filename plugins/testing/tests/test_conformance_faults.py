@@ -104,6 +104,9 @@ FAULTS = {
         (trunk("IdleLayer"), "does not change idle.weight, idle.bias"),
         (trunk("Detached"), "does not change layer.weight, layer.bias"),
     ],
+    "value_has_its_own_part": [
+        (trunk("CriticUnderAnotherName"), "second_layer.bias, second_layer.weight")
+    ],
     "saved_and_restored": [(trunk("ForgottenNoise"), "loaded, its outputs: .*, expected")],
     "frameworks_agree": [
         (

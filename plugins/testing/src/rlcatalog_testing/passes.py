@@ -84,6 +84,12 @@ class Kit(Protocol):
         """
 
     @staticmethod
+    def weights_of_value(policy: PolicyParts, batch: dict[str, Any]) -> set[str]:
+        """Return the names of the trainable weights that values depend on, but neither outputs nor
+        log densities.
+        """
+
+    @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
         """Return the gradient of the sum of a function's outputs, or None if no gradient reaches
         the inputs.
@@ -102,6 +108,12 @@ def kit_of(framework: str) -> Kit:
     frameworks()[framework].prepare()
     kit: Kit = frameworks()[framework].load("kit")
     return kit
+
+
+def knows_weights_of_value(framework: str) -> bool:
+    """Return whether a framework's code for the kit tells which weights only values depend on."""
+    # A framework of another package may have been written before the method was added.
+    return hasattr(kit_of(framework), "weights_of_value")
 
 
 def has_kit(framework: str) -> bool:

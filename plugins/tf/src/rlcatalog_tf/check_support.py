@@ -90,6 +90,26 @@ class TFKit:
         return gradients, outside
 
     @staticmethod
+    def weights_of_value(policy: PolicyParts, batch: dict[str, Any]) -> set[str]:
+        """Return the names of the weights that values depend on and the policy does not."""
+        weights = policy.model.trainable_variables(as_dict=True)
+        with tf.GradientTape(persistent=True) as tape:
+            evaluation = policy.evaluate(batch)
+            if evaluation.value is None:
+                return set()
+            of_policy = [evaluation.logp, tf.cast(evaluation.dist.inputs, evaluation.logp.dtype)]
+            policy_sum = tf.add_n([tf.reduce_sum(part) for part in of_policy])
+        value_gradients = tape.gradient(evaluation.value, list(weights.values()))
+        policy_gradients = tape.gradient(policy_sum, list(weights.values()))
+        names = set()
+        for name, of_value, of_others in zip(
+            weights, value_gradients, policy_gradients, strict=True
+        ):
+            if of_value is not None and of_others is None:
+                names.add(name)
+        return names
+
+    @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
         """Return the gradient of the sum of a function's result, or None if no gradient reaches the
         inputs.

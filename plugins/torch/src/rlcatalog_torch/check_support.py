@@ -95,6 +95,20 @@ class TorchKit:
         return gradients, outside
 
     @staticmethod
+    def weights_of_value(policy: PolicyParts, batch: dict[str, Any]) -> set[str]:
+        """Return the names of the weights that values depend on and the policy does not."""
+        evaluation: Any = policy.evaluate(batch)
+        if evaluation.value is None:
+            return set()
+        of_value = {id(leaf) for leaf in leaves_of([evaluation.value])}
+        of_policy = {id(leaf) for leaf in leaves_of([evaluation.logp, evaluation.dist.inputs])}
+        names = set()
+        for name, parameter in policy.model.named_parameters():
+            if id(parameter) in of_value - of_policy:
+                names.add(name)
+        return names
+
+    @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
         """Return the gradient of the sum of a function's result, or None if no gradient reaches the
         inputs.

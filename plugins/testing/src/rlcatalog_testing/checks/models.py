@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.frameworks import Array, frameworks
-from rlcatalog.models import ModelV2, inner_model, set_weights_of, weights_of
+from rlcatalog.models import ModelParts, ModelV2, inner_model, set_weights_of, weights_of
 from rlcatalog_policy import Policy, load
 from rlcatalog_testing.contract import NotApplicable, Subject, require
 from rlcatalog_testing.examples import Example, is_chosen
@@ -21,6 +21,8 @@ from rlcatalog_testing.passes import (
     check_models,
     every,
     first,
+    kit_of,
+    knows_weights_of_value,
     same_answers,
     seed,
     traces,
@@ -245,6 +247,36 @@ def every_weight_is_trained(trial: ModelTrial) -> None:
     changes all.
     """
     check_trained(trial)
+
+
+@check_models(
+    each=_few_with_sharing,
+    hint="keep the last layers in `outputs`, an OutputLayers, and the value's copies of other"
+    " layers in attributes that begin with value_",
+)
+def value_has_its_own_part(trial: ModelTrial) -> None:
+    """The weights that only values depend on, and no others, are in the parts `value` and
+    `critic`.
+    """
+    policy = trial.policy
+    if not knows_weights_of_value(policy.framework):
+        raise NotApplicable(f"the kit of framework {policy.framework!r} has no weights_of_value")
+    parts = ModelParts(policy.model).main
+    if "model" in parts:
+        raise NotApplicable("its class has last layers of its own, so it is one part")
+    named: set[str] = set()
+    for part in parts.values():
+        if part.name == "value" or part.name.startswith("critic."):
+            named.update(part.names.values())
+    model: Any = policy.model  # a class of a framework, which lists its weights
+    trainable = set(model.trainable_variables(as_dict=True))
+    expected = kit_of(policy.framework).weights_of_value(policy, trial.batch())
+    differing = sorted((named & trainable) ^ expected)
+    require(
+        not differing,
+        f"{trial}: in one of the two only: the parts value and critic, and the weights that only"
+        f" values depend on: {', '.join(differing[:5])}",
+    )
 
 
 @check_models(
