@@ -120,8 +120,10 @@ def build_chosen_model(
 
     Raises:
         PartError: A target cannot be imported, or is not a model class of this framework.
+        ConfigError: `freeze_parts` names a part that the model does not have.
     """
     # Lookups do not need them.
+    from rlcatalog.models import set_frozen_parts
     from rlcatalog.models.assembly import join_sides
     from rlcatalog.models.construction import StandardArguments
 
@@ -146,7 +148,11 @@ def build_chosen_model(
     standard = StandardArguments(
         encoded_space, action_space, resolution.num_outputs, config.fresh(), "default_model"
     )
-    return join_sides(policy, critic, standard, critic_is_complete=critic_is_complete)
+    model = join_sides(policy, critic, standard, critic_is_complete=critic_is_complete)
+    frozen_parts = resolution.config["freeze_parts"]
+    if frozen_parts:
+        set_frozen_parts(model, frozen_parts)
+    return model
 
 
 def _build_side(

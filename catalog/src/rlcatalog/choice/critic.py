@@ -88,6 +88,7 @@ def parse_critic(
     for key in shared:
         if key in config:
             parsed[key] = config[key]
+    parsed["freeze_parts"] = []  # the names are those of the model of both sides
     parsed.catalog = config.catalog
     return parsed
 
@@ -116,6 +117,7 @@ def policy_side(config: FlatConfig) -> FlatConfig:
     side.explicit = config.explicit
     side["vf_share_layers"] = True
     side["critic"] = {}
+    side["freeze_parts"] = []  # the names are those of the model of both sides
     return side
 
 

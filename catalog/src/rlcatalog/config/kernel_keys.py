@@ -190,8 +190,8 @@ IDLE_WITH_CRITIC = {"vf_memory": "no critic"}
 #: values.
 SHARED_BY_SIDES = frozenset({
     "_disable_action_flattening", "_disable_preprocessor_api", "action_bounds", "action_mask_key",
-    "check_observations", "custom_action_dist", "custom_preprocessor", "image_layout",
-    "max_seq_len", "observation_filter", "scale_integers",
+    "check_observations", "custom_action_dist", "custom_preprocessor", "freeze_parts",
+    "image_layout", "max_seq_len", "observation_filter", "scale_integers",
 })  # fmt: skip
 #: Keys about the last layers of a policy, or about its value, which a critic does not have.
 NOT_IN_CRITIC = frozenset({
