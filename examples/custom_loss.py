@@ -3,7 +3,7 @@ and TensorFlow.
 
 The first run trains another policy and records its experience in the folder `--data`.
 The policy of this example then imitates the recorded actions while it learns with PPO.
-To record data of your own, use `rlcatalog train CartPole-v1 --record FOLDER`.
+To record your own data, use `rlcatalog train CartPole-v1 --record FOLDER`.
 
 Run it with `python examples/custom_loss.py --framework tf`.
 """
