@@ -16,7 +16,7 @@ from torch import nn
 
 from rlcatalog import Match, ModelSpec, Rank, Stage
 from rlcatalog.config import read_config
-from rlcatalog.models import ModelV2, output_plan
+from rlcatalog.models import ModelV2, plan_dense_layers
 from rlcatalog_testing import Example
 from rlcatalog_torch import OutputLayers, TorchModelV2, steps_of
 
@@ -103,7 +103,7 @@ class CriticUnderAnotherName(TorchModelV2):
             self.num_outputs = 6
         else:
             self.second_layer = nn.Linear(inputs, 6)
-            self.outputs = OutputLayers(output_plan(self.model_config, 6, [], num_outputs))
+            self.outputs = OutputLayers(plan_dense_layers(self.model_config, 6, [], num_outputs))
 
     def forward(self, input_dict, state, seq_lens):
         x = input_dict["obs_flat"].float()
