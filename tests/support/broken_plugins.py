@@ -228,7 +228,7 @@ def _wrong_results() -> Iterator[BrokenPlugin]:
     for name, value in WRONG_VALUES.items():
         results: dict[str, tuple[str, Any]] = {}
         if name != "text":
-            results["reason"] = ("match of a model", Match(None, value))
+            results["reason"] = ("match of a model", Match(rank=None, why=value))
         if name != "None":  # which means that the part does not fit
             # True is 1, which is a rank.
             rank = 9 if value is True else value

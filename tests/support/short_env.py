@@ -17,8 +17,10 @@ class Short(gym.Env):
     The reward is the action. The class counts its instances and how many were closed.
     """
 
-    observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)
-    made = closed = 0
+    observation_space = spaces.Box(-9, 9, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    made = 0
+    closed = 0
 
     def __init__(self):
         Short.made += 1
