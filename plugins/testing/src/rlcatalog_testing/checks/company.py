@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog.errors import MissingPluginError
 from rlcatalog.internals import NOT_IN_CRITIC, shared_keys
 from rlcatalog.models import ModelV2
 from rlcatalog.plugins import Part
@@ -82,35 +83,42 @@ def works_as_a_critic(subject: Subject) -> None:
     """The model works as a critic of its own, which sees another part of the observation than the
     policy.
     """
-    # The part is the model of both sides, because there need not be another one.
     example = subject.examples[0]
-    refused_keys = shared_keys(subject.catalog.registry) | NOT_IN_CRITIC
-    critic = {key: value for key, value in example.config.items() if key not in refused_keys}
-    config = {
-        **example.config,
-        "critic": critic,
-        "obs_groups": {"policy": ["other"], "critic": ["mine"]},
-    }
+    try:
+        subject.catalog.resolve(VECTOR, example.action, framework=subject.framework)
+    except MissingPluginError as error:
+        raise NotApplicable("no installed model can be the policy's") from error
+    keys_of_both_sides = shared_keys(subject.catalog.registry)
+    config: dict[str, Any] = {}
+    critic: dict[str, Any] = {}
+    for key, value in example.config.items():
+        if key in keys_of_both_sides:
+            config[key] = value
+        elif key not in NOT_IN_CRITIC:
+            critic[key] = value
+    config["critic"] = critic
+    config["obs_groups"] = {"policy": ["other"], "critic": ["mine"]}
     draw = None
     if example.draw is not None:
         draw = partial(_draw_both, example.draw)
     joined = Example(
-        spaces.Dict({"mine": example.obs, "other": example.obs}), example.action, config, draw
+        spaces.Dict({"mine": example.obs, "other": VECTOR}), example.action, config, draw
     )
     if not works_for(subject, joined, subject.part):
         raise NotApplicable("its example cannot be an entry of another observation")
 
 
 def _draw_both(
-    draw: Callable[[np.random.Generator], Any], rng: np.random.Generator
+    draw_mine: Callable[[np.random.Generator], Any], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return an observation for the critic and one for the policy.
+    """Return an observation for the critic and the policy.
 
     Args:
-        draw: Returns an observation of the part's example.
+        draw_mine: Returns an observation of the part's example.
         rng: The generator.
     """
-    return {"mine": draw(rng), "other": draw(rng)}
+    other = rng.uniform(-1, 1, VECTOR.shape).astype(np.float32)
+    return {"mine": draw_mine(rng), "other": other}
 
 
 @check(
