@@ -153,11 +153,13 @@ def _declared_examples(part: Part, path: str) -> list[Example]:
 
 def named(part: Part, example: Example) -> Example:
     """Return the example with the part's name in its config, if parts of this kind are chosen by
-    name.
+    name and the example does not turn the part on by its switch.
     """
     key = NAMING.get(part.slot)
     if key is None or key in example.config:
         return example
+    if part.declaration.is_on(example.config):
+        return example  # beside its name, the switch would have no effect
     config = {key: part.address, **example.config}
     return Example(example.obs, example.action, config, example.draw)
 
