@@ -153,13 +153,14 @@ def _declared_examples(part: Part, path: str) -> list[Example]:
 
 def named(part: Part, example: Example) -> Example:
     """Return the example with the part's name in its config, if parts of this kind are chosen by
-    name and the example does not turn the part on by its switch.
+    name.
     """
     key = NAMING.get(part.slot)
     if key is None or key in example.config:
         return example
-    if part.declaration.is_on(example.config):
-        return example  # beside its name, the switch would have no effect
+    has_own_way_in = part.switch is not None or _says_what_it_fits(part)
+    if part.slot == "memory" and has_own_way_in:
+        return example  # beside the name, the part's own keys would have no effect
     config = {key: part.address, **example.config}
     return Example(example.obs, example.action, config, example.draw)
 
