@@ -22,7 +22,7 @@ FACTOR = "factor"
 def part_groups(
     model: Any, weights: Iterable[Tensor], lr_parts: Mapping[str, float], lr: float, what: str
 ) -> list[dict[str, Any]]:
-    """Return an optimiser's groups: the weights without a rate of their own, then each part's.
+    """Return an optimiser's groups: the weights of no listed part, then those of each part.
 
     Args:
         model: The model that has the parts.
@@ -81,6 +81,6 @@ class _Hooks:
             group["lr"] = group["lr"] * group[FACTOR]
 
     def restore(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Set the learning rates back to those that the engine has set."""
+        """Set the learning rates back to the engine's."""
         for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate
