@@ -139,7 +139,7 @@ FAULTS = {
         (trunk("SaysAnotherWidth"), "declared num_outputs=7"),
     ],
     "works_under_heads": [(trunk("SaysAnotherWidth"), "declared num_outputs=7")],
-    "works_as_a_critic": [(trunk("OneSize"), r"faulty_parts.py:\d+")],
+    "works_as_a_critic": [(trunk("SaysAnotherWidth"), "declared num_outputs=7")],
     "works_for_a_part_of_an_observation": [(trunk("OneSize"), r"faulty_parts.py:\d+")],
     "works_around_trunks": [(memory("OneTrunkOnly"), r"faulty_parts.py:\d+")],
     "shows_the_trunk_its_input": [
