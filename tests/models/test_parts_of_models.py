@@ -388,7 +388,7 @@ def test_frozen_part_keeps_batch_statistics_and_dropout_still():
     assert not torch.equal(module.norm.running_mean, before["norm.running_mean"])
 
 
-def test_frozen_keras_part_keeps_batch_statistics_and_dropout_still():
+def test_frozen_keras_part_keeps_batch_statistics_and_dropout():
     keras = pytest.importorskip("tensorflow").keras
     layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
     net = keras.Sequential(layers)

@@ -203,8 +203,8 @@ class EncodedMeanStdFilter(Filter):
 
         Raises:
             ConfigError: The filters change different values, or have different limits.
-            NotServedError: This filter changes other values, too, of which it has seen a different
-                number.
+            NotServedError: This filter also changes other values, and has seen a different number
+                of them.
         """
         is_moved = self._is_filtered[columns]
         if not np.array_equal(is_moved, source._is_filtered[source_columns]):

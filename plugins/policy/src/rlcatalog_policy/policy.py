@@ -575,7 +575,7 @@ class Policy:
         in training. Saved policies hold the names.
 
         Training with rlcatalog's PPO, A2C and PG can go on at once. An optimiser of your own skips
-        weights without gradients; create it anew to leave the weights out.
+        weights without gradients; create a new one to leave the weights out.
 
         Args:
             *names: Names of parts, such as `"trunk"`; see `load_part`.
