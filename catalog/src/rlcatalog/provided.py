@@ -55,4 +55,4 @@ def __getattr__(name: str) -> Any:
         distribution = package.replace("_", "-")
         where_to_get_it = plugin_access.plugins.how_to_get(distribution)
         raise MissingPluginError(f"{provider.title} {where_to_get_it}") from None
-    return getattr(module, name)  # the package's own name
+    return getattr(module, name)  # the package calls it by the same name

@@ -108,6 +108,7 @@ class Plain(ModelOfModule):
         if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has a second module.
             self.value_module = self.make_module(options)
+            # Its first run creates the weights of lazy layers, as it did for the policy's module.
             self._measure_width(self.value_module, examples)
             self.value_hidden = self._make_hidden(layers)
 

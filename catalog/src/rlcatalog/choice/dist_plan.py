@@ -272,7 +272,10 @@ def _is_used(part: Part, path: str | None, plan: DistPlan) -> bool:
 
 
 def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
-    """Raise an error if the config sets `free_log_std` for a distribution that does not read it."""
+    """Raise an error if a distribution does not read `free_log_std`, which the config sets.
+
+    The caller has checked that the config sets it.
+    """
     # A class of the running program need not declare the keys that it reads.
     if plan.part.in_process or "free_log_std" in plan.part.declaration.reads:
         return

@@ -238,7 +238,9 @@ class _Assembly:
         value_trunk: Any = None
         trunk_has_state = bool(list(trunk.get_initial_state()))
         if self.value_has_own_layers:
-            if trunk_has_state and num_outputs is not None:
+            head_has_value = num_outputs is not None
+            if trunk_has_state and head_has_value:
+                # A pair of chains keeps both states.
                 pair = self._build_separate_value(trunk, inside, num_outputs=None)
                 _check_same_width(pair, head.cls)
                 value_trunk = pair.value_features()

@@ -351,7 +351,8 @@ class OutputChecker:
         parts = [node.part for node in self._policy.resolution.dists.walk()]
         labels = [part.label for part in parts if part.is_third_party]
         if not labels:
-            # The label of the whole action's distribution, which one of the program may lack.
+            # The first part is the distribution of the whole action. If the program defined it, it
+            # has no label.
             labels = [part.label for part in parts[:1] if part.label]
         if labels:
             name += f" ({' with '.join(_unique(labels))})"

@@ -58,8 +58,9 @@ def observation_space_to_json(policy: Policy) -> Data | None:
         codec = codecs.get(info.path)
         if codec is None:  # an action mask, which is not encoded
             return of_known_kind(info)
-        is_listed = codec.part is not None and codec.part.is_indexed
-        if not is_listed:
+        # Only of a package in the public index is it known that `load` can have it everywhere.
+        is_in_public_index = codec.part is not None and codec.part.is_indexed
+        if not is_in_public_index:
             return None
         return codec.standard_space()
 

@@ -345,7 +345,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         actions = self.action_space.from_jsonable(record["actions"])
         for num_steps, action in enumerate(actions, 1):
             self.step(action)  # adds to `episode`
-            if any(episode.ended) and num_steps < len(actions):
+            is_over = any(episode.ended)  # terminated or truncated
+            if is_over and num_steps < len(actions):
                 return f"ends after {num_steps} of {len(actions)} steps"
         if "seen" in record and fingerprint(self.obs) != record["seen"]:
             return "has a different observation"

@@ -80,12 +80,14 @@ class OneHotPreprocessor(Preprocessor):
         """Return the function that writes each entry as a one-hot vector."""
         shape = self.info.shape or ()
         is_vector = len(shape) == 1
-        # For each entry, the column of the 1 for each of its values.
+        # For each entry: value → the column that is 1 for it.
         columns_of_values: list[dict[int, int]] = []
-        column = start
-        for first, count in zip(self._first.tolist(), self._counts.tolist(), strict=True):
-            columns_of_values.append({first + i: column + i for i in range(count)})
-            column += count
+        first_column = start
+        for lowest, count in zip(self._first.tolist(), self._counts.tolist(), strict=True):
+            values = range(lowest, lowest + count)
+            columns = range(first_column, first_column + count)
+            columns_of_values.append(dict(zip(values, columns, strict=True)))
+            first_column += count
 
         def write(obs: Array, out: Array) -> None:
             if type(obs) is not ndarray:

@@ -115,12 +115,12 @@ class RepeatedValuesPreprocessor(Preprocessor):
 
     def leaves(self, start: int = 0) -> list[Leaf]:
         """Return the leaves of the vector: the length, and the block of items."""
-        first = start + 1
-        lengths = Leaf(f"{self.info.path}.lengths", "length", start, stop=first, shape=())
+        first_item = start + 1
+        lengths = Leaf(f"{self.info.path}.lengths", "length", start, stop=first_item, shape=())
         items = Leaf(
             self._item.info.path,
             self.info.kind,
-            start=first,
+            start=first_item,
             stop=start + self.size,
             shape=(self.max_len, self._item.size),
         )

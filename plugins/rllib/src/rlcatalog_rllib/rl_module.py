@@ -81,7 +81,8 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self.target: Any = None
         self.model_config = {**self.model_config, "max_seq_len": self.policy.config["max_seq_len"]}
         self._dist_cls = CatalogDistribution.of(self.policy)
-        #: Whether a distribution's parameters equal the model's output for all actions.
+        #: Whether a distribution's parameters equal the model's output for all actions. Otherwise,
+        #: such as for parts that depend on earlier ones, it is rebuilt by another class.
         self._outputs_are_params = self.policy.stored_dist is self.policy.dist_class
         self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
         self._has_custom_loss = self.policy.overrides("custom_loss")

@@ -272,7 +272,9 @@ def _log_gamma(a: Value) -> Value:
     series = z.constant(_TERMS[-1])
     for term in reversed(_TERMS[:-1]):
         series = series / square + term
-    stirling = (z - 0.5) * z.log() - z + series / z + 0.5 * math.log(2 * math.pi)
+    main_term = (z - 0.5) * z.log() - z
+    constant = 0.5 * math.log(2 * math.pi)
+    stirling = main_term + series / z + constant
     return (stirling - product.log()).cast(a.dtype)
 
 
