@@ -1,6 +1,7 @@
 """Algorithms under RLlib's names: configs, environments, acting with a state, and saving."""
 
 import copy
+import linecache
 from importlib.util import find_spec
 
 import gymnasium as gym
@@ -120,13 +121,21 @@ def build_by_builder(config):
     return PPOConfig().environment(OneStepEnv).training(**config).build()
 
 
-@pytest.mark.parametrize("build", [build_by_keywords, build_subclass, build_by_builder])
-def test_warning_of_keys_without_effect_points_at_the_users_line(build):
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (build_by_keywords, "return PPO(config=config, env=OneStepEnv)"),
+        (build_subclass, "super().__init__(**options)"),
+        (build_by_builder, "return PPOConfig().environment"),
+    ],
+)
+def test_warning_of_keys_without_effect_points_at_the_users_line(build, line):
     with pytest.warns(CatalogWarning, match="no effect: num_workers") as caught:
         build({**SHORT_RUN, "num_workers": 2})
 
     [warning] = [warning for warning in caught if "no effect" in str(warning.message)]
     assert warning.filename == __file__
+    assert line in linecache.getline(warning.filename, warning.lineno)
 
 
 @pytest.mark.parametrize(

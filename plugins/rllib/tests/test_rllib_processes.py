@@ -34,7 +34,7 @@ def pickle_this_file(request):
     pickler.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def configure_ppo(env="CartPole-v1", *, num_runners=0):
+def configure_ppo(env="CartPole-v1", *, num_runners=0, model=None):
     """Configure PPO with iterations of 24 steps; seeded, because Ray's seeding imports triton."""
     config = PPOConfig().debugging(seed=0, log_level="CRITICAL")
     config.reporting(min_time_s_per_iteration=0)
@@ -42,7 +42,7 @@ def configure_ppo(env="CartPole-v1", *, num_runners=0):
         num_env_runners=num_runners, num_envs_per_env_runner=1, rollout_fragment_length=12
     )
     config.training(train_batch_size_per_learner=24, minibatch_size=12, num_epochs=1)
-    return rlcatalog_rllib.configure(config, env, model={"fcnet_hiddens": [8]})
+    return rlcatalog_rllib.configure(config, env, model=model or {"fcnet_hiddens": [8]})
 
 
 # --- triton before TensorFlow ---------------------------------------------------------------------
@@ -245,11 +245,10 @@ class NarrowInWorkers(nn.Module):
 
 @pytest.mark.slow  # starts a worker process
 def test_run_whose_runners_refuse_the_weights_ends(local_ray):
-    config = configure_ppo(num_runners=1)
-    rlcatalog_rllib.configure(config, "CartPole-v1", model=NarrowInWorkers)
+    config = configure_ppo(num_runners=1, model=NarrowInWorkers)
 
     with pytest.raises(SavedPolicyError, match="belong to a different model"):
-        train(config, seconds=200)
+        train(config, seconds=500)
 
 
 # --- the check of runners -------------------------------------------------------------------------

@@ -167,10 +167,13 @@ def _pickle_modules_by_value(classes: Iterable[type]) -> Iterator[list[ModuleTyp
     modules: list[ModuleType] = []
     # Cloudpickle always sends the classes of `__main__` by value. A dict keeps the names' order.
     names = dict.fromkeys(cls.__module__ for cls in classes if cls.__module__ != "__main__")
+    # What the program itself registered stays registered.
+    registered_names = cloudpickle.list_registry_pickle_by_value()
     for name in names:
         module = sys.modules.get(name)
-        if module is not None and not _is_installed(module):
-            modules.append(module)
+        if module is None or name in registered_names or _is_installed(module):
+            continue
+        modules.append(module)
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
