@@ -310,7 +310,7 @@ def train(
     hyper: Hyper | None = None,
     episodes: int = 100,
 ) -> list[float]:
-    """Train, play final episodes with the most likely actions, and return their
+    """Train, play final episodes with deterministic actions, and return their
     returns.
 
     `env` is a Gymnasium id or a function that creates an environment whose actions are

@@ -334,7 +334,7 @@ class ActorDistribution(torch.distributions.Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The most likely raw actions."""
+        """The deterministic raw actions, which are not always the most likely ones."""
         return self._add_batch_axes(flat_sample(self.dist.deterministic_sample()))
 
     deterministic_sample = mode  # TorchRL's name
