@@ -255,7 +255,7 @@ class OnPolicy:
         """Do the same as `learn`, but without the warning."""
         error = None
         try:
-            # Whether a frozen policy collects is part of the state, which `Checkpoints` saves first.
+            # Before `Checkpoints` saves the state, which says whether a frozen policy collects.
             self._collector.decide_frozen(self.config, total_steps)
             for callback in self.callbacks:
                 callback.on_start(self)
