@@ -1,5 +1,7 @@
 """Parts of a model (trunk, memory, head, value) with their own weights: their names, moving their
 weights between policies, freezing them, and groups for optimisers.
+
+Crosses: catalog, policy, torch, tf.
 """
 
 from __future__ import annotations
