@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple as TupleSpa
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog.models import ModelParts
+from rlcatalog.internals import ModelParts
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 3), np.uint8)

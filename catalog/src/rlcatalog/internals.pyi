@@ -2,6 +2,7 @@ from . import public_index as public_index
 from ._version import __version__ as __version__
 from .actions.masks import mask_key_path as mask_key_path
 from .actions.tensor_actions import exported_dtype as exported_dtype
+from .catalog.model_building import build_chosen_model as build_chosen_model
 from .choice.critic import shared_keys as shared_keys
 from .choice.dist_plan import DistPlan as DistPlan
 from .choice.environments import (
@@ -18,6 +19,11 @@ from .frameworks.ops import NUMBER_KINDS as NUMBER_KINDS, NUMPY_OPS as NUMPY_OPS
 from .models.construction import signature_if_refused as signature_if_refused
 from .models.model import name_method as name_method
 from .models.views import ViewRequirement as ViewRequirement
+from .models.weights_by_part import (
+    ModelParts as ModelParts,
+    PartWeights as PartWeights,
+    set_frozen_parts as set_frozen_parts,
+)
 from .observations.batches import is_unchanged as is_unchanged, stack as stack
 from .observations.filter import make_filter as make_filter
 from .observations.visible_observation import VisibleObservation as VisibleObservation

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.models import ModelParts
+from rlcatalog.internals import ModelParts
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig
 

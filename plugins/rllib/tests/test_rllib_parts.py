@@ -13,7 +13,7 @@ from ray.rllib.algorithms.sac import SACConfig
 from torch import nn
 
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.models import ModelParts
+from rlcatalog.internals import ModelParts
 from rlcatalog_rllib import configure
 
 pytestmark = pytest.mark.usefixtures("one_thread")

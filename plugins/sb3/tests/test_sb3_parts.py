@@ -9,7 +9,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from torch import nn
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.models import ModelParts
+from rlcatalog.internals import ModelParts
 from rlcatalog_sb3 import CatalogPolicy
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

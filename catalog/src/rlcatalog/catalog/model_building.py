@@ -54,7 +54,8 @@ def build_model(
         ConfigError: `freeze_parts` names a part that the model does not have.
     """
     # Lookups do not need them.
-    from rlcatalog.models import ModelPart, assemble, set_frozen_parts
+    from rlcatalog.models import ModelPart, assemble
+    from rlcatalog.models.weights_by_part import set_frozen_parts
 
     require_framework(framework)
     slots_of_options = _slots_of_options(choices, config)
@@ -123,9 +124,9 @@ def build_chosen_model(
         ConfigError: `freeze_parts` names a part that the model does not have.
     """
     # Lookups do not need them.
-    from rlcatalog.models import set_frozen_parts
     from rlcatalog.models.assembly import join_sides
     from rlcatalog.models.construction import StandardArguments
+    from rlcatalog.models.weights_by_part import set_frozen_parts
 
     critic_resolution = resolution.critic
     config = resolution.config

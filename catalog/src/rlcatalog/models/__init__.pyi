@@ -34,11 +34,8 @@ from .plain import (
 )
 from .separate_critic import SeparateCritic as SeparateCritic
 from .weights_by_part import (
-    ModelParts as ModelParts,
-    PartWeights as PartWeights,
     chain_inside as chain_inside,
     is_of_value as is_of_value,
     parts_with_own_rate as parts_with_own_rate,
-    set_frozen_parts as set_frozen_parts,
 )
 from .wrappers import ModelWrapper as ModelWrapper, SeparateValue as SeparateValue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks.ops import Tensor, TensorTree, tensor_ops
 from rlcatalog.models.flatten_structured import flatten_structured
 from rlcatalog.observations import Preprocessor, is_structure, preprocessor_of
@@ -177,14 +177,26 @@ class ModelBookkeeping:
     def weight_keys(self, model: ModelV2) -> dict[str, Hashable]:
         """Return a key for each weight by its name in `weights`; a weight has the same key in every
         model that contains it.
+
+        Raises:
+            NotServedError: The framework has no code for it.
         """
-        raise NotImplementedError
+        raise NotServedError(
+            f"framework {model.framework!r} cannot tell which weights belong to which part of a"
+            " model. Remove freeze_parts and lr_parts."
+        )
 
     def set_frozen_weights(self, model: ModelV2, names: Collection[str]) -> None:
         """Stop the learning of these weights of a model, and of no others that an earlier call
         stopped; set `frozen_weights`.
+
+        Raises:
+            NotServedError: The framework has no code for it.
         """
-        raise NotImplementedError
+        raise NotServedError(
+            f"freeze_parts: framework {model.framework!r} cannot stop the learning of single"
+            " weights. Remove freeze_parts."
+        )
 
     def as_tensors(self, model: ModelV2, obs: TensorTree) -> Any:
         """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors

@@ -11,10 +11,10 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.catalog import build_chosen_model
 from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.frameworks import Array
+from rlcatalog.internals import build_chosen_model
 from rlcatalog.models import ModelV2, code_of, copying_instances
 from rlcatalog.plugins import Part
 from rlcatalog_policy.tensors import describe_other_dtypes

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.models import ModelParts, parts_with_own_rate, set_frozen_parts
+from rlcatalog.internals import ModelParts, set_frozen_parts
+from rlcatalog.models import parts_with_own_rate
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy

@@ -11,7 +11,8 @@ import numpy as np
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import Array
-from rlcatalog.models import ModelParts, PartWeights, set_weights_of, weights_of
+from rlcatalog.internals import ModelParts, PartWeights
+from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.plugins import OUTPUT_KEYS, Part
 from rlcatalog_policy.loading import load
 

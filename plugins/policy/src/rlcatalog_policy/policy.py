@@ -19,12 +19,12 @@ from rlcatalog.frameworks import (
     frameworks,
     require_framework,
 )
+from rlcatalog.internals import set_frozen_parts
 from rlcatalog.models import (
     ModelV2,
     SeparateCritic,
     SeparateValue,
     copying_instances,
-    set_frozen_parts,
 )
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy

@@ -95,7 +95,8 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
         weights = self.weights if trainable_variables is None else trainable_variables
         rates_by_kind: dict[Any, _CorrectedRate] = {}
         step_rates = {}
-        for index in map(self._index_of, weights):
+        for weight in weights:
+            index = self._index_of(raw_variable(weight))
             missed_steps = self.plan.missed_steps.get(index, 0)
             rate = self.plan.rates.get(index, self.learning_rate)
             kind = (missed_steps, id(rate))

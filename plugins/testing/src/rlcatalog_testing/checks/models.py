@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.frameworks import Array, frameworks
-from rlcatalog.models import ModelParts, ModelV2, inner_model, set_weights_of, weights_of
+from rlcatalog.internals import ModelParts
+from rlcatalog.models import ModelV2, inner_model, set_weights_of, weights_of
 from rlcatalog_policy import Policy, load
 from rlcatalog_testing.contract import NotApplicable, Subject, require
 from rlcatalog_testing.examples import Example, is_chosen
