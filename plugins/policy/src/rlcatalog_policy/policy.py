@@ -612,9 +612,9 @@ class Policy:
                 is for all other parts.
 
         Returns:
-            A dict for each part that learns: `"name"`, `"params"` (PyTorch's parameters or
-            TensorFlow's variables) and, if it is given, `"lr"`. Optimisers of PyTorch take this
-            list as it is.
+            List of a dict for each part that learns, with `"name"`, `"params"` (PyTorch's
+            parameters or TensorFlow's variables) and, if it is given, `"lr"`. Optimisers of PyTorch
+            take this list as it is.
 
         Raises:
             ConfigError: The model has no such part, or two of them contain the same weight.
