@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from faulty_functions import function_that_raises
 
@@ -32,6 +33,29 @@ def test_manager_lists_plugins_by_distribution():
     names = [name for name, plugin in catalog.plugin_manager.list_name_plugin()]
 
     assert names == ["acme", "zeta"]
+
+
+class EqualsEverything:
+    """A value by mistake in place of a module, which says that it equals any other."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize(
+    ("plugin", "cause"),
+    [
+        pytest.param(np.zeros((2, 2)), "ndarray that cannot be compared", id="array"),
+        pytest.param(EqualsEverything(), "equals every other object", id="equal-to-all"),
+    ],
+)
+def test_plugin_that_is_a_value_leaves_the_next_one_working(plugin, cause):
+    with pytest.warns(PluginWarning, match=cause):
+        catalog = Catalog([PluginEntryPoint(plugin, "acme"), net_plugin("zeta")])
+
+    assert [part.distribution for part in catalog.parts()] == ["zeta"]
 
 
 def test_second_plugin_of_a_distribution_has_a_longer_name():

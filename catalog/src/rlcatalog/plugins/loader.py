@@ -202,11 +202,13 @@ class PluginLoader:
         """Register a plugin, which calls its hooks, and keep what it declares.
 
         Raises:
-            DeclarationError: The plugin has a function that only looks like a hook, a hook did not
-                return a list of its kind of declaration, or a declaration has the wrong form.
+            DeclarationError: The plugin cannot be compared with others, it has a function that only
+                looks like a hook, a hook did not return a list of its kind of declaration, or a
+                declaration has the wrong form.
         """
         name = record.plugin_name
         self._returned = {}
+        _check_equality(plugin, record.name)
         try:
             self.manager.register(plugin, name)
             hooks = [caller.name for caller in self.manager.get_hookcallers(plugin) or ()]
@@ -230,6 +232,29 @@ class PluginLoader:
         for name in names:
             if self._contents.pop(name, None) is not None and self.manager.has_plugin(name):
                 self.manager.unregister(name=name)
+
+
+def _check_equality(plugin: object, name: str) -> None:
+    """Raise an error if a plugin cannot be compared with other plugins, or equals any of them.
+
+    pluggy compares each new plugin with those that it has. One that cannot be compared, such as an
+    array, would therefore stop every plugin after it.
+
+    Raises:
+        DeclarationError: It cannot be compared, or equals an object that is not a plugin.
+    """
+    try:
+        equals_all = bool(plugin == object())
+    except Exception as error:
+        raise DeclarationError(
+            f"plugin {name!r}: its entry point is a {type(plugin).__name__} that cannot be"
+            f" compared: {reason(error)}. Let the entry point name a module with hooks."
+        ) from error
+    if equals_all:
+        raise DeclarationError(
+            f"plugin {name!r}: its entry point is a {type(plugin).__name__} that equals every other"
+            " object. Let the entry point name a module with hooks."
+        )
 
 
 def load_indexed(kind: str) -> list[Any]:
