@@ -1,4 +1,4 @@
-"""Attacks on run folders that want a process of their own: `python runs_child.py FOLDER ATTACKS`.
+"""Attacks on run folders that need a separate process: `python runs_child.py FOLDER ATTACKS`.
 
 The attacks are JSON, a list of `[name, argument, …]`; so is the line that is printed last, with
 what each reports. They share one trained run. Each crafted folder is opened in a forked process, so

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 import torch
+from part_weights import copy_tensors, find_changes, names_of
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
@@ -13,7 +14,6 @@ from ray.rllib.algorithms.sac import SACConfig
 from torch import nn
 
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.internals import ModelParts
 from rlcatalog_rllib import configure
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,25 +33,6 @@ class Normalized(nn.Module):
 
     def forward(self, x):
         return self.layers(x)
-
-
-def copy_tensors(model):
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def names_of(model, *parts):
-    """Return the names of the weights in parts of a catalog model."""
-    all_parts = ModelParts(model)
-    names = set()
-    for part in parts:
-        names |= set(all_parts.select(part, "test").names.values())
-    return names
-
-
-def find_changes(model, before):
-    """Return the names of the weights and buffers that differ from earlier copies."""
-    after = model.state_dict()
-    return {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
 
 
 def record_rates(learner):

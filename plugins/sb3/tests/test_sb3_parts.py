@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
+from part_weights import copy_tensors, find_changes, names_of
 from sb3_helpers import extractor_kwargs
 from stable_baselines3 import A2C, DQN, PPO
 from torch import nn
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.internals import ModelParts
 from rlcatalog_sb3 import CatalogPolicy
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -40,25 +39,6 @@ def make_ppo(**policy_kwargs):
         learning_rate=lambda progress: 1e-3 * progress,
         policy_kwargs={"model_config": SMALL, **policy_kwargs},
     )
-
-
-def copy_tensors(model):
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def names_of(model, *parts):
-    """Return the names of the weights in parts of a catalog model."""
-    all_parts = ModelParts(model)
-    names = set()
-    for part in parts:
-        names |= set(all_parts.select(part, "test").names.values())
-    return names
-
-
-def find_changes(model, before):
-    """Return the names of the weights and buffers that differ from earlier copies."""
-    after = model.state_dict()
-    return {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
 
 
 def record_rates(optimizer):

@@ -56,7 +56,7 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GruConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys for the GRU, beside those that it shares with the LSTM."""
+    """Config keys for the GRU alone; it also reads keys of the LSTM."""
 
     use_gru: Annotated[bool, Meta(description="put a GRU after the trunk")] = False
     gru_cell_size: Annotated[int, Meta(ge=1, description="width of the GRU's output")] = 256

@@ -36,7 +36,7 @@ OUTPUT_KEYS = (
 )  # fmt: skip
 #: The config keys that apply to a plain module: the form of images, and the layers after it.
 PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
-#: The config keys that apply to a plain memory, beside those that the kernel reads with any memory.
+#: The config keys that apply to a plain memory. The kernel reads more keys with any memory.
 PLAIN_MEMORY_KEYS = ("free_log_std", "max_seq_len")
 
 

@@ -237,8 +237,8 @@ class PluginLoader:
 def _check_equality(plugin: object, name: str) -> None:
     """Raise an error if a plugin cannot be compared with other plugins, or equals any of them.
 
-    pluggy compares each new plugin with those that it has. One that cannot be compared, such as an
-    array, would therefore stop every plugin after it.
+    pluggy compares each new plugin with the plugins that it has. One that cannot be compared, such
+    as an array, would therefore stop every plugin after it.
 
     Raises:
         DeclarationError: It cannot be compared, or equals an object that is not a plugin.
