@@ -224,9 +224,7 @@ def eager_tensorflow(monkeypatch):
     """Let TensorFlow act without traces: other tests cover those, and each takes a second."""
     from rlcatalog_tf.backend import TFBackend
 
-    monkeypatch.setattr(
-        TFBackend, "_program", lambda self, explore, masked: self._runner(explore, masked)
-    )
+    monkeypatch.setattr(TFBackend, "_program", TFBackend._runner)
 
 
 def all_combinations():

@@ -150,7 +150,8 @@ class TFBackend:
         if rows == 0:
             # The empty part of a call with one row, for the reason of `_act_on_no_rows`.
             return self.values(*self._one_row(obs, views))[:0]
-        run = self._program(explore=None, masked=False)  # None: it computes values
+        # `explore=None` computes values.
+        run = self._program(explore=None, masked=False, policy_only=False)
         value = run(*self._arguments(obs, views, memory))
         check_values(self.model, value, rows)
         if isinstance(obs, np.ndarray):
@@ -184,7 +185,7 @@ class TFBackend:
             return [tf.constant(obs), *states]
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
-    def _program(self, explore: bool | None, masked: bool, policy_only: bool = False) -> Any:
+    def _program(self, explore: bool | None, masked: bool, policy_only: bool) -> Any:
         """Return the traced function of `_runner`; the first call traces it."""
         if not self._traces:
             return self._runner(explore, masked, policy_only)
