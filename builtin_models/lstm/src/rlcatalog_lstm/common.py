@@ -85,12 +85,12 @@ class AroundTrunk(ModelV2):
                     features, *cell_state, lengths, self.time_major, like_steps
                 )
                 new_state += new_cell_state
-        if ignores_state:
-            new_state = []
+        # `torch.compile` of PyTorch 2.12 makes a tuple of what a starred target takes.
+        states = [] if ignores_state else list(new_state)
         if self.outputs is None:
-            return features, new_state
+            return features, states
         self._features = features
-        return self.outputs(features), new_state
+        return self.outputs(features), states
 
     def _inputs(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None

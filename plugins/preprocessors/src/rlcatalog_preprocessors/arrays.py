@@ -53,8 +53,9 @@ class ArrayPreprocessor(Preprocessor):
             # The user's observation may be a Python number.
             if getattr(obs, "dtype", None) is not own_dtype:
                 obs = readable(obs)
-            # NumPy refuses to assign an array with axes to one number (before 2.4, arrays of one
-            # value only cause a warning).
+            # Before NumPy 2.4, an array of one value could be assigned to one number.
+            if obs.ndim != 0:
+                raise ValueError(f"shape {obs.shape} instead of ()")
             out[start] = obs
 
         return write

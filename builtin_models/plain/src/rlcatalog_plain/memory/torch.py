@@ -250,6 +250,9 @@ def _swap_axes(state: Any) -> Any:
     """Return a layer's state with the axes of layers and rows swapped."""
     if isinstance(state, tuple):
         return tuple(_swap_axes(tensor) for tensor in state)
+    if state.dim() == 4:
+        # For an export, PyTorch 2.12 traces an LSTM's state as `[layers, 1, B, size]`.
+        state = state.squeeze(1)
     return state.transpose(0, 1).contiguous()
 
 
