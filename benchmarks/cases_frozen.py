@@ -23,7 +23,7 @@ from benchmarks.cases_models import (
 )
 from benchmarks.floors_models import ActFloor
 from benchmarks.harness import Case, Result, report
-from rlcatalog.internals import stack
+from rlcatalog.observations import stack
 from rlcatalog.spaces import SpaceInfo
 
 BOX, HIDDENS = gym.spaces.Box(-1, 1, (4,)), [256, 256]

@@ -24,7 +24,7 @@ from .models.weights_by_part import (
     PartWeights as PartWeights,
     set_frozen_parts as set_frozen_parts,
 )
-from .observations.batches import is_unchanged as is_unchanged, stack as stack
+from .observations.batches import is_unchanged as is_unchanged
 from .observations.filter import make_filter as make_filter
 from .observations.visible_observation import VisibleObservation as VisibleObservation
 from .observations.watch import check_bounds as check_bounds

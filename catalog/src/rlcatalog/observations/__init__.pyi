@@ -1,4 +1,4 @@
-from .batches import batch_size as batch_size, rows as rows
+from .batches import batch_size as batch_size, rows as rows, stack as stack
 from .filter import Filter as Filter
 from .limits import check_parts as check_parts, check_values as check_values
 from .preprocessor import (

@@ -15,8 +15,7 @@ from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import ConfigError, ObservationError
-from rlcatalog.internals import stack
-from rlcatalog.observations import Array, Preprocessor
+from rlcatalog.observations import Array, Preprocessor, stack
 from rlcatalog_export.codecs import ObservationInput, observation_inputs
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_policy import config_from_plain, with_batch_hint

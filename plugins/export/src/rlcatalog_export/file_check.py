@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.actions import ActionMasks, mask_entry
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, Step
-from rlcatalog.internals import stack
+from rlcatalog.observations import stack
 from rlcatalog.spaces import SpaceInfo, map_tensors
 from rlcatalog_export.actor import Actor
 from rlcatalog_export.agreement import action_disagreement, disagreement

@@ -10,8 +10,8 @@ import numpy as np
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, NotServedError, shown
 from rlcatalog.frameworks import Tensor, ops_of
-from rlcatalog.internals import KINDS, blame_part, stack
-from rlcatalog.observations import Array, rows
+from rlcatalog.internals import KINDS, blame_part
+from rlcatalog.observations import Array, rows, stack
 from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo, map_tensors
 from rlcatalog_policy.encoder import Batch
@@ -52,7 +52,8 @@ def _to_batch(info: SpaceInfo, actions: Actions) -> Any:
     arrays = map_tensors(actions, _to_array)
     is_single = _is_single(info, arrays)
     if is_single is None:  # no shape says so, as with a text
-        is_single = info.space.contains(arrays)
+        # A OneOf contains pairs with an integer, and no pairs with an array of one integer.
+        is_single = info.space.contains(actions) or info.space.contains(arrays)
     if is_single:
         try:
             return stack(info, [arrays])
