@@ -53,7 +53,8 @@ class ActionPart:
         encoded: Encoded columns that show this part to later parts.
         is_scalar: Whether a raw value is one integer, so that a batch has the shape `[B]`; later
             parts see it as a one-hot vector.
-        counts: Number of choices for each raw value; empty unless all raw values are choices.
+        counts: Number of choices for each raw value; empty unless all raw values are choices and
+            different values are different actions, unlike in a OneOf.
         masks: Mapping from the columns of a mask to choices.
         is_bits: Whether each parameter has two mask columns: one says whether the bit may be 0,
             one whether it may be 1.
@@ -185,7 +186,8 @@ class PartColumns:
             encoded_start = len(self.columns)
             self.columns += _columns(codec, raw_end)
             counts: tuple[int, ...] = ()
-            if codec.whole:
+            has_free_choices = codec.whole and _counts_every_value(codec)
+            if has_free_choices:
                 counts = codec.counts or ()
             part = ActionPart(
                 path=info.path,
@@ -289,6 +291,12 @@ def _raw_kind(dist: Callable[..., Any]) -> str:
     cls, _ = unbind(dist)
     # A user's class need not say what its raw values are.
     return getattr(cls, "raw_kind", "values")
+
+
+def _counts_every_value(codec: ActionCodec) -> bool:
+    """Return whether all raw values of a codec's actions count, unlike in a OneOf."""
+    any_raw = np.zeros((1, codec.width), np.int64)
+    return codec.used(any_raw) is None
 
 
 def _has_exact_entropy(factor: Factor) -> bool:

@@ -193,7 +193,7 @@ class AutoregressiveDistribution(JointDistribution):
         has_logit_per_column = part.is_bits or part.masks.has_single_choice
         if has_logit_per_column:
             mask = mask & is_free
-        choices = [tf.reduce_any(columns, axis=1) for _, columns in part.masks.by_choice(mask)]
+        choices = [allows_value for _, allows_value in part.masks.allowing(mask)]
         allows_any = tf.reduce_all(tf.stack(choices, axis=1), axis=1)
         # The first False.
         first_without = tf.argmin(tf.cast(allows_any, tf.int32))

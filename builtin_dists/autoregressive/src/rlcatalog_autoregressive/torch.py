@@ -219,7 +219,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         has_logit_per_column = part.is_bits or part.masks.has_single_choice
         if has_logit_per_column:
             mask = mask & is_free
-        choices = [columns.any(dim=1) for _, columns in part.masks.by_choice(mask)]
+        choices = [allows_value for _, allows_value in part.masks.allowing(mask)]
         allows_any = torch.stack(choices, dim=1).all(dim=1)
         if not bool(allows_any.all()):
             first_without = int(allows_any.long().argmin())  # the first False

@@ -48,8 +48,7 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
             self._row_check.matrix(allowed.numpy())
             return
         # In a trace, the check is an operation for each choice of the action.
-        for path, columns in self._row_check.by_choice(allowed):
-            allows_any = tf.reduce_any(columns, axis=1)
+        for path, allows_any in self._row_check.allowing(allowed):
             first_without = tf.argmin(tf.cast(allows_any, tf.int32))
             message = ["mask: row", first_without, f"allows no value for {path}"]
             tf.debugging.Assert(tf.reduce_all(allows_any), message)

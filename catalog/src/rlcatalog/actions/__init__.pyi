@@ -29,5 +29,6 @@ from .masks import (
     mask_entry as mask_entry,
     mask_key as mask_key,
     mask_method as mask_method,
+    open_parts as open_parts,
 )
 from .tensor_actions import LoweredActions as LoweredActions

@@ -2,8 +2,8 @@
 
 A codec also reads action masks, and encodes past actions for models. The table
 `rlcatalog.spaces.action_codecs` maps each kind of space to a codec class; plugins extend it through
-the hook `rlcatalog_action_codecs`. The codec of a Tuple or Dict concatenates the codecs of its
-children.
+the hook `rlcatalog_action_codecs`. The codec of a Tuple, Dict or OneOf concatenates the codecs of
+its parts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import numpy as np
 from rlcatalog import public_index
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
-from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, ops_of
+from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, Tensor, TensorOps, ops_of
 from rlcatalog.plugins import install_hints
 from rlcatalog.plugins.loader import condition_of
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog.spaces.info import Space, SpaceInfo
 from rlcatalog.spaces.values import parts_of
 
-#: A batch of the environment's actions: an array, or a structure of arrays.
-Actions: TypeAlias = "Array | Mapping[str, Actions] | tuple[Actions, ...]"
+#: A batch of the environment's actions: an array, a structure of arrays, or a list with one action
+#: for each row, as for a OneOf, whose rows differ in form.
+Actions: TypeAlias = "Array | Mapping[str, Actions] | tuple[Actions, ...] | list[Any]"
 #: A mask in Gymnasium's format, batched; None allows everything.
 Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | None"
 
@@ -41,7 +42,7 @@ class ActionCodec:
         info: The action space, or a subspace of it.
         raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
         bounds: How floats are mapped into their bounds: the model config's `action_bounds`.
-        children: The codecs of the space's children.
+        children: The codecs of the parts of an action (`SpaceInfo.action_parts`).
 
     Attributes:
         info, raw_kind, bounds, children: See above.
@@ -192,6 +193,26 @@ class ActionCodec:
         """
         return raw.reshape(len(raw), *(self.info.shape or ())).astype(self.info.dtype or np.float32)
 
+    def join_leaves(self, leaves: Iterator[Array]) -> Actions:
+        """Return a batch of environment actions made of those of its leaves, in the order of
+        `leaves`.
+
+        Args:
+            leaves: The next leaves' actions `[B, ...]`, in any dtype, because exported files lack
+                some of NumPy's.
+        """
+        action = next(leaves)
+        return action.astype(self.info.dtype or "float32", copy=False)
+
+    def used(self, raw: Array) -> Array | None:
+        """Return which raw values count in raw actions `[B, width]`, as booleans; None if all of
+        them always do.
+
+        In a OneOf, only the values of the chosen part count. The others are 0 in samples, but may
+        be any numbers in raw actions that are scored.
+        """
+        return None
+
     def invert(self, action: Actions) -> Array:
         """Return raw actions `[B, width]` that `adapt` converts into these environment actions.
 
@@ -332,6 +353,9 @@ class ActionCodec:
     def mask_taken(self, raw: Array) -> Array | None:
         """Return the mask columns that raw actions `[B, width]` use, `[B, k]`; None if unknown.
 
+        There is one column for each choice. For a choice that an action does not make, as in a part
+        of a OneOf that it does not choose, another of its columns is repeated.
+
         By default, each raw value is one choice. Override it if `choices` differ from `counts`.
         """
         counts = [count for _, count in self.choices]
@@ -340,6 +364,22 @@ class ActionCodec:
         if counts != list(self.counts or ()):
             return None
         return np.cumsum(counts) - counts + raw.astype(np.int64)
+
+    def allowing(self, columns: Tensor, ops: TensorOps) -> Iterator[tuple[str, Any]]:
+        """Yield the path of each choice that every action makes, with the rows of a mask that allow
+        a value of it: booleans `[B]`.
+
+        A row allows an action if it allows a value of each of these choices.
+
+        Args:
+            columns: The mask, boolean `[B, mask_width]`; an array or a tensor.
+            ops: The operations for it.
+        """
+        start = 0
+        for path, count in self.choices:
+            stop = start + count
+            yield path, ops.any(columns[:, start:stop])
+            start = stop
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
         """Return each column's position in an encoded mask, and the mask value that means
@@ -450,6 +490,8 @@ def _by_column(rows: list[Any]) -> Any:
     """Turn a list with one structured mask per row into a structure of columns; return a list of
     other masks unchanged.
     """
+    if rows and all(row is None for row in rows):
+        return None
     first_row = rows[0] if rows else None
     if isinstance(first_row, Mapping):
         return {key: _by_column([row.get(key) for row in rows]) for key in first_row}
@@ -508,9 +550,7 @@ def action_codec(
 
 
 def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> ActionCodec:
-    children = []
-    if info.is_composite:
-        children = [_codec(child, bounds, raw_kinds) for child in info.children]
+    children = [_codec(part, bounds, raw_kinds) for part in info.action_parts]
     raw_kind = raw_kinds.get(info.path, "values")
     return _codec_class(info).of(info, raw_kind, bounds, children)
 

@@ -25,8 +25,8 @@ class ActionDistribution:
         model: The model that computed `inputs`, or None.
     """
 
-    #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or
-    #: Dict.
+    #: Whether the class joins distributions that the catalog chooses for an action's parts: the
+    #: children of a Tuple or Dict, or the choice and the children of a OneOf.
     composite: ClassVar[bool] = False
     #: Whether the class wraps the distribution that the catalog would otherwise choose.
     wraps_default: ClassVar[bool] = False
@@ -111,8 +111,8 @@ class ActionDistribution:
         """Return keyword arguments for the constructor that depend on the action space, such as
         bounds.
 
-        A composite also takes `children`: the distribution class and size for each child space, in
-        order. A class that wraps another distribution takes the class and size of that
+        A composite also takes `children`: the distribution class and size for each part of the
+        action, in order. A class that wraps another distribution takes the class and size of that
         distribution.
 
         Args:

@@ -3,8 +3,9 @@ matrix.
 
 The matrix has one column per value that can be forbidden, as defined by the space's codec. A
 Discrete has n columns, a MultiDiscrete one per value of each entry in C order, and a MultiBinary
-two per bit: may be 0, may be 1. A Tuple or Dict concatenates the columns of its children.
-Gymnasium's other spaces have no columns.
+two per bit: may be 0, may be 1. A Tuple or Dict concatenates the columns of its children. A OneOf
+has one column per part, which says whether the part may be chosen, and then the columns of its
+parts. Gymnasium's other spaces have no columns.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
-from rlcatalog.frameworks.ops import Array, Tensor
+from rlcatalog.frameworks.ops import Array, Tensor, TensorOps, ops_of
 from rlcatalog.spaces import SpaceInfo, find_path, matching_paths
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ class ActionMasks:
         for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
             yield path, columns[:, start : start + count]
 
+    def allowing(self, columns: Tensor) -> Iterator[tuple[str, Any]]:
+        """Yield the path of each choice that every action makes, with the rows of a matrix
+        `[B, size]` (array or tensor) that allow a value of it: booleans `[B]`.
+        """
+        yield from self._codec.allowing(columns, ops_of(columns))
+
     def of(self, obs: Any, idle: Array | None = None) -> Array | None:
         """Return the masks `[B, size]` in a batch of observations, or None if they have none.
 
@@ -135,7 +142,10 @@ class ActionMasks:
             mask: For Discrete `[B, n]`; for MultiDiscrete a tuple of such arrays, nested like
                 `nvec`; for MultiBinary `[B, *shape]` with values 0, 1 or 2, where 2 means either.
                 For Tuple and Dict, a tuple or dict of the children's masks; a child without a mask
-                is None or omitted. Columns `[B, m]` can be passed in place of a mask or a part of
+                is None or omitted. For OneOf, a tuple of the parts' masks as in Gymnasium, with or
+                without a mask `[B, parts]` for the choice before them; a part whose mask allows
+                nothing cannot be chosen, and the mask of a part that cannot be chosen does not
+                matter. Columns `[B, m]` can be passed in place of a mask or a part of
                 it. A list with one mask per row is also accepted.
             batch_size: Number of rows, if known.
             idle: Rows in which no action will be taken, booleans `[B]`. These rows allow
@@ -158,13 +168,27 @@ class ActionMasks:
         # For each row and choice: whether any of the choice's columns is allowed.
         has_allowed_value = np.logical_or.reduceat(matrix, self._starts, axis=1)
         if not has_allowed_value.all():
-            row, choice = np.argwhere(~has_allowed_value)[0].tolist()
-            path, _ = self.choices[choice]
-            what = "no action" if self.has_single_choice else f"nothing for {path}"
-            raise ActionMaskError(
-                f"mask: row {row} allows {what}; each row must allow at least one."
-            )
+            # Not every action makes every choice: in a OneOf, only those of its chosen part.
+            self._check_rows(matrix)
         return matrix
+
+    def _check_rows(self, matrix: Array) -> None:
+        """Raise an error for the first row that allows no action.
+
+        Raises:
+            ActionMaskError: There is one.
+        """
+        paths = []
+        allowing = []
+        for path, allows_value in self.allowing(matrix):
+            paths.append(path)
+            allowing.append(allows_value)
+        has_allowed_value = np.stack(allowing, axis=1)
+        if has_allowed_value.all():
+            return
+        row, choice = np.argwhere(~has_allowed_value)[0].tolist()
+        what = "no action" if len(paths) == 1 else f"nothing for {paths[choice]}"
+        raise ActionMaskError(f"mask: row {row} allows {what}; each row must allow at least one.")
 
     def joint(self, masks: Sequence[Mask], batch_size: int) -> Array:
         """Return the columns `[B, size]` that each of several batches of masks allows.
@@ -181,6 +205,29 @@ class ActionMasks:
         if len(matrices) == 1:
             return matrices[0]
         return self.matrix(np.logical_and.reduce(matrices), batch_size)
+
+
+def open_parts(parts: Sequence[ActionCodec], columns: Tensor, ops: TensorOps) -> list[Any]:
+    """Return which rows of a OneOf's mask allow each of its parts: booleans `[B]` for each part.
+
+    A part is open if the choice may be this part, and if the part's own columns allow an action.
+
+    Args:
+        parts: The codecs of the parts, without that of the choice.
+        columns: The mask, boolean `[B, m]`: a column for each part, and then the parts' columns. An
+            array or a tensor.
+        ops: The operations for it.
+    """
+    open_rows = []
+    start = len(parts)
+    for place, part in enumerate(parts):
+        is_open = columns[:, place]
+        stop = start + part.mask_width
+        for _, allows_value in part.allowing(columns[:, start:stop], ops):
+            is_open = is_open & allows_value
+        open_rows.append(is_open)
+        start = stop
+    return open_rows
 
 
 def info_mask(info: Mapping[Any, Any], key: str | None) -> Mask:

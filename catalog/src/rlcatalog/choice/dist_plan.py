@@ -1,5 +1,5 @@
-"""Choice of distributions for an action space: one per leaf, and a joint one for each Tuple or
-Dict.
+"""Choice of distributions for an action space: one per leaf, and a joint one for each Tuple, Dict
+or OneOf.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class DistPlan:
         info: The node.
         choice: The choice and its reason.
         size: Number of model outputs that it needs, including its children's.
-        children: The plans of the node's children if the distribution joins them; or, if it wraps
-            another distribution, the inner one's plan for the same node.
+        children: The plans of the action's parts (`SpaceInfo.action_parts`) if the distribution
+            joins them; or, if it wraps another distribution, the inner one's plan for the same
+            node.
         place: Its place in the plan, for saved policies: the node's path, marked if it is inside
             another distribution.
     """
@@ -174,10 +175,10 @@ class _Planner:
             inner = self.plan(request, outer=part)
             size = _size(part, info, request.config, inner.size)
             return DistPlan(info, choice, size, children=(inner,), place=place)
-        if not spec.composite:  # it does not join the distributions for the space's entries
+        if not spec.composite:  # it does not join the distributions for an action's parts
             size = _size(part, info, request.config)
             return DistPlan(info, choice, size, place=place)
-        children = [self.plan(request.replace(action=child)) for child in info.children]
+        children = [self.plan(request.replace(action=child)) for child in info.action_parts]
         size = sum(child.size for child in children)
         if _declares_size(part):
             size = _size(part, info, request.config)
@@ -214,8 +215,8 @@ def _custom_dist_at(
         return None
     if _spec(for_any_path).wraps_default:
         return for_any_path if is_whole_space else None
-    if _spec(for_any_path).composite:  # it joins the distributions for a Tuple or Dict
-        return for_any_path if info.is_composite else None
+    if _spec(for_any_path).composite:  # it joins the distributions for an action's parts
+        return for_any_path if info.action_parts else None
     try:
         _size(for_any_path, info, config)  # raises an error if it does not fit the space
     except UnsupportedSpaceError:
@@ -227,8 +228,8 @@ def _size(part: Part, action: SpaceInfo, config: Mapping[str, Any], *inner: int)
     """Return the number of inputs that a distribution needs for an action space."""
     if _spec(part).size is None:
         raise UnsupportedSpaceError(
-            f"{action.path}: {part.name} joins the distributions for the entries of a Tuple"
-            f" or Dict, but {action.describe()} has none."
+            f"{action.path}: {part.name} joins the distributions for the parts of a Tuple, Dict"
+            f" or OneOf, but {action.describe()} has none."
         )
     return part.ask("size", action, config, *inner, returns=_output_size)
 

@@ -227,6 +227,10 @@ class TensorOps(ABC, Generic[FrameworkTensor]):
         """Join tensors along an axis."""
         raise self._omitted("concat")
 
+    def any(self, x: FrameworkTensor) -> Any:
+        """Return which rows of booleans `[B, n]` contain True: `[B]`."""
+        raise self._omitted("any")
+
     def one_hot(self, x: FrameworkTensor, n: int) -> Any:
         """Return integers `[B]` as float32 one-hot vectors `[B, n]`."""
         raise self._omitted("one_hot")
@@ -344,6 +348,10 @@ class NumpyOps(TensorOps[Array]):
 
     def maximum(self, x: Array, y: Array) -> Array:
         return np.maximum(x, y)
+
+    def any(self, x: Array) -> Array:
+        is_true: Array = x.any(axis=1)
+        return is_true
 
 
 NUMPY_OPS: TensorOps = NumpyOps()

@@ -179,9 +179,9 @@ class ActionDistSpec(Declaration):
         size: A function `size(action, config)` of the action space's `SpaceInfo` and the model
             config that returns the number of model outputs. It must agree with the class's
             `required_model_output_shape`. A composite can omit it; all other distributions need it.
-        composite: Whether it joins distributions that the catalog chooses for the children of a
-            Tuple or Dict. Its size is the sum of their sizes, and `options_for` gets them as
-            `children`.
+        composite: Whether it joins distributions that the catalog chooses for an action's parts:
+            the children of a Tuple or Dict, or the choice and the children of a OneOf. Its size is
+            the sum of their sizes, and `options_for` gets them as `children`.
         wraps_default: Whether it wraps the distribution that the catalog would otherwise choose.
             `size` then gets that distribution's size as a third argument, and `options_for` gets
             the distribution as the only entry of `children`.

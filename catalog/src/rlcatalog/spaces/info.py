@@ -59,6 +59,7 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         children: Child nodes, in the space's order.
         classes: Qualified names of the space's class and its bases, most derived first.
         space: The space that was read, for codecs that need its additional attributes.
+        choice: For a OneOf, the choice of a child, as a Discrete; None for other kinds.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
     children: tuple[SpaceInfo, ...] = ()
     classes: tuple[str, ...] = ()
     space: Any = None
+    choice: SpaceInfo | None = None
 
     @classmethod
     def read(cls, space: Space, path: str = "obs") -> SpaceInfo:
@@ -105,6 +107,9 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         if kind in _CHILDREN:
             for path_suffix, child in _CHILDREN[kind](space).items():
                 children.append(cls.read(child, path + path_suffix))
+        choice = None
+        if kind == "oneof":
+            choice = cls.read(_discrete(len(children)), f"{path}.choice")
         return cls(
             kind,
             path,
@@ -113,6 +118,7 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
             children=tuple(children),
             classes=classes,
             space=space,
+            choice=choice,
             **fields,
         )
 
@@ -138,6 +144,17 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
     def is_composite(self) -> bool:
         """Whether this is a Tuple or a Dict."""
         return self.kind in ("tuple", "dict")
+
+    @property
+    def action_parts(self) -> tuple[SpaceInfo, ...]:
+        """The parts of which an action consists, each with a distribution and a codec: the children
+        of a Tuple or Dict; the choice and the children of a OneOf; nothing for other kinds.
+        """
+        if self.choice is not None:
+            return (self.choice, *self.children)
+        if self.is_composite:
+            return self.children
+        return ()
 
     @property
     def is_integer_box(self) -> bool:
@@ -227,6 +244,13 @@ def _classes_and_kind(space_class: type) -> tuple[tuple[str, ...], str]:
 #: Name of a dtype; NumPy computes it anew each time, which takes longer than reading the rest of a
 #: space.
 _dtype_name = lru_cache(maxsize=256)(str)
+
+
+def _discrete(count: int) -> gymnasium.spaces.Discrete:
+    """Return the space of a choice between so many values."""
+    from gymnasium.spaces import Discrete
+
+    return Discrete(count)
 
 
 def _read_only(array: Array) -> Array:

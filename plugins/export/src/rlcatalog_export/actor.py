@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import Space
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
-from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks, action_codec
+from rlcatalog.actions import NOT_GIVEN, ActionMasks, action_codec
 from rlcatalog.errors import (
     ActionMaskError,
     CatalogError,
@@ -422,13 +422,7 @@ class Actor:
         if not self._action_places:
             return self.action_codec.adapt(raw)
         leaves = iter([arrays[place] for place in self._action_places])
-
-        def join(codec: ActionCodec) -> Any:
-            if codec.children:
-                return codec.info.join([join(child) for child in codec.children])
-            return next(leaves).astype(codec.info.dtype or "float32", copy=False)
-
-        return join(self.action_codec)
+        return self.action_codec.join_leaves(leaves)
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -153,6 +153,9 @@ class TFOps(TensorOps):
     def concat(self, values: Sequence[Tensor], axis: int = 0) -> Any:
         return tf.concat(values, axis)
 
+    def any(self, x: Tensor) -> Any:
+        return tf.reduce_any(x, axis=1)
+
     def one_hot(self, x: Tensor, n: int) -> Any:
         return tf.one_hot(x, n, dtype=tf.float32)
 

@@ -180,6 +180,9 @@ class TorchOps(TensorOps):
     def concat(self, values: Sequence[Tensor], axis: int = 0) -> Tensor:
         return torch.cat(tuple(values), axis)
 
+    def any(self, x: Tensor) -> Tensor:
+        return x.any(dim=1)
+
     def one_hot(self, x: Tensor, n: int) -> Tensor:
         return (x[:, None] == torch.arange(n, device=x.device)).float()
 
