@@ -147,4 +147,5 @@ def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
             "the codecs of a Tuple's or Dict's parts",
             ("tuple", "dict"),
         ),
+        _codec("oneof", "one_of:OneOfCodec", "the choice of a part, and the codecs of the parts"),
     ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog import TupleActions
 from rlcatalog.actions import ActionCodec, Actions, Mask
-from rlcatalog.frameworks import Array, TensorTree
+from rlcatalog.frameworks import Array, Tensor, TensorOps, TensorTree
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.actions.kinds import DiscreteCodec
 from rlcatalog_preprocessors.actions.lowering import LoweredComposite
@@ -95,9 +95,24 @@ class CompositeCodec(ActionCodec):
                 raise self._no_action(expected, f"{len(action)} of them")
         return self.info.split(action)
 
+    def join_leaves(self, leaves: Iterator[Array]) -> Actions:
+        actions: Actions = self.info.join([child.join_leaves(leaves) for child in self.children])
+        return actions
+
     def check_raw(self, raw: Array) -> None:
         for child, span in self.parts:
             child.check_raw(raw[:, span])
+
+    def used(self, raw: Array) -> Array | None:
+        used_by_child = [child.used(raw[:, span]) for child, span in self.parts]
+        if all(is_used is None for is_used in used_by_child):
+            return None
+        columns = []
+        for child, is_used in self._with(used_by_child):
+            if is_used is None:
+                is_used = np.ones((len(raw), child.width), np.bool_)
+            columns.append(is_used)
+        return np.concatenate(columns, axis=1)
 
     @property
     def paths(self) -> list[str]:
@@ -179,6 +194,13 @@ class CompositeCodec(ActionCodec):
             start += child.mask_width
         return np.concatenate(columns, axis=1)
 
+    def allowing(self, columns: Tensor, ops: TensorOps) -> Iterator[tuple[str, Any]]:
+        start = 0  # the child's first mask column
+        for child in self.children:
+            stop = start + child.mask_width
+            yield from child.allowing(columns[:, start:stop], ops)
+            start = stop
+
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
         """Return each column's position in an encoded mask, and the value there that means
         forbidden.
@@ -191,7 +213,7 @@ class CompositeCodec(ActionCodec):
         for name, mask in zip(_names(shown), shown.children, strict=True):
             if name in child_of:
                 places_of[name] = child_of[name].mask_places_in(mask, start)
-            start += _count_values(mask)
+            start += count_values(mask)
         places: list[tuple[int, int]] = []
         for name, child in child_of.items():
             # Without a mask, nothing is forbidden.
@@ -207,7 +229,7 @@ def _names(info: SpaceInfo) -> Sequence[str | int]:
     return info.keys or range(len(info.children))
 
 
-def _count_values(info: SpaceInfo) -> int:
+def count_values(info: SpaceInfo) -> int:
     """Return the number of values in all leaves of a space."""
     count = 0
     for node in info.walk():

@@ -142,3 +142,21 @@ class LoweredComposite(LoweredActions):
     def shown(self, raw: Tensor) -> Any:
         parts = [child.shown(raw[..., span]) for child, span in self.parts]
         return self.codec.info.join(parts)
+
+
+class LoweredOneOf(LoweredComposite):
+    """The choice of a part, followed by every part, of which only the chosen one counts."""
+
+    def inputs(self, raw: Tensor) -> Any:
+        """Compute the model inputs of raw actions, as the codec's `inputs` does."""
+        choice, span_of_choice = self.parts[0]
+        raw_choices = raw[:, span_of_choice]
+        chosen_places = choice.leaf(raw_choices)
+        inputs = [choice.inputs(raw_choices)]
+        for place, (part, span) in enumerate(self.parts[1:]):
+            is_chosen = chosen_places == place
+            inputs.append(self.ops.only(is_chosen, part.inputs(raw[:, span])))
+        return self.ops.concat(inputs, axis=1)
+
+    def shown(self, raw: Tensor) -> Any:
+        return self.ops.as_type(raw, "int64" if self.codec.whole else "float32")
