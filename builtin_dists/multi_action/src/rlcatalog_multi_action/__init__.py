@@ -1,1 +1,1 @@
-"""Action distribution for Tuple and Dict spaces in rlcatalog, for PyTorch and TensorFlow."""
+"""Distributions for Tuple, Dict and OneOf action spaces in rlcatalog, in PyTorch and TensorFlow."""

@@ -1,4 +1,6 @@
-"""Framework-independent distribution for Tuple and Dict spaces."""
+"""Framework-independent distribution for Tuple and Dict spaces, and what it shares with that of a
+OneOf.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,39 @@ from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog_multi_action.members import Children, Factory, Member, layout_of, values_of
 
 
-class CompositeDistribution(ActionDistribution):
+class PartsDistribution(ActionDistribution):
+    """Distribution that joins those of an action's parts, which the catalog chooses one by one."""
+
+    #: Tells the catalog to choose the parts' distributions, and to add their sizes.
+    composite: ClassVar[bool] = True
+    framework_of_class: ClassVar[str]
+    #: The framework's tensor operations.
+    ops: ClassVar[TensorOps]
+
+    @classmethod
+    def required_model_output_shape(
+        cls, action_space: Space[Any], model_config: Mapping[str, Any] | None = None
+    ) -> int:
+        """Return the total number of inputs for the distributions of the parts, which the config's
+        catalog, or else the default catalog, chooses.
+        """
+        catalog = catalog_of(model_config)
+        config = dict(model_config or {})
+        custom = config.get("custom_action_dist")
+        # A composite may be this class: asking it for its size would not end.
+        if isinstance(custom, Mapping):
+            others = {}
+            for path, dist in custom.items():
+                if not _is_joint(dist, model_config):
+                    others[path] = dist
+            config["custom_action_dist"] = others
+        elif _is_joint(custom, model_config):
+            config["custom_action_dist"] = None
+        _, size = catalog.action_dist(action_space, config, framework=cls.framework_of_class)
+        return int(size)
+
+
+class CompositeDistribution(PartsDistribution):
     """Independent distributions for a Tuple's or Dict's parts, nested to any depth.
 
     Args:
@@ -35,11 +69,6 @@ class CompositeDistribution(ActionDistribution):
 
     #: `"exact"` if the entropy of every part is exact.
     entropy_kind: str = "exact"  # type: ignore[misc]  # a class variable elsewhere
-    #: Tells the catalog to choose the children's distributions one by one, and to add their sizes.
-    composite: ClassVar[bool] = True
-    framework_of_class: ClassVar[str]
-    #: The framework's tensor operations.
-    ops: ClassVar[TensorOps]
 
     # The last sample, by leaf and by group. `logp` recognises it by the leaves' values, and scores
     # the groups' values without joining the leaves again.
@@ -92,28 +121,6 @@ class CompositeDistribution(ActionDistribution):
                 dist = part.dist(piece, self.model)
             dists.append(dist)
         return dists
-
-    @classmethod
-    def required_model_output_shape(
-        cls, action_space: Space[Any], model_config: Mapping[str, Any] | None = None
-    ) -> int:
-        """Return the total number of inputs for the distributions of the parts, which the config's
-        catalog, or else the default catalog, chooses.
-        """
-        catalog = catalog_of(model_config)
-        config = dict(model_config or {})
-        custom = config.get("custom_action_dist")
-        # A composite may be this class: asking it for its size would not end.
-        if isinstance(custom, Mapping):
-            others = {}
-            for path, dist in custom.items():
-                if not _is_joint(dist, model_config):
-                    others[path] = dist
-            config["custom_action_dist"] = others
-        elif _is_joint(custom, model_config):
-            config["custom_action_dist"] = None
-        _, size = catalog.action_dist(action_space, config, framework=cls.framework_of_class)
-        return int(size)
 
     @classmethod
     def options_for(

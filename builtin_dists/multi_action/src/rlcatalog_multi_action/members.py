@@ -1,4 +1,6 @@
-"""Layout of a Tuple's or Dict's members in flat tensors of model outputs, raw actions and masks."""
+"""Layout of a Tuple's, Dict's or OneOf's members in flat tensors of model outputs, raw actions and
+masks.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """Leaf of the space: a node without children.
+    """Leaf of the space: a node whose raw actions are one tensor, such as a Discrete or a OneOf.
 
     Attributes:
         path: Its path, such as `action['arm'][0]`.
@@ -193,6 +195,60 @@ class MemberColumns:
         return values_of(self.info, parts)
 
 
+class OneOfColumns:
+    """The choice and the parts of a OneOf, and their columns in flat tensors.
+
+    Args:
+        info: The space.
+        dists: Factories for the distributions of the choice and of each part, called with
+            `(inputs, model)`.
+        sizes: The number of model outputs that each distribution takes.
+
+    Attributes:
+        info: The space.
+        choice: The choice of a part.
+        parts: The parts.
+        codecs: The codecs of the parts, which read masks.
+        inputs: Columns of the model outputs, by the choice and the parts.
+        actions: Columns of the raw actions, by the choice and the parts.
+        masks: Mask columns, by the choice and the parts.
+        is_discrete: Whether all raw values are choices.
+
+    Raises:
+        UnsupportedSpaceError: The space is no OneOf, or the choice's distribution does not draw the
+            number of a part.
+    """
+
+    def __init__(self, info: SpaceInfo, dists: Sequence[Factory], sizes: Sequence[int]) -> None:
+        if info.choice is None:
+            raise UnsupportedSpaceError(
+                f"{info.path}: OneOfDistribution needs a OneOf, found {info.describe()}."
+            )
+        self.info = info
+        members = []
+        codecs = []
+        for node, dist, size in zip(info.action_parts, dists, sizes, strict=True):
+            codec = action_codec(node)
+            leaves = tuple(_leaves(node, dist))
+            places = tuple(range(len(leaves)))
+            members.append(Member(node, dist, int(size), codec.mask_width, leaves, places))
+            codecs.append(codec)
+        self.choice, *self.parts = members
+        _, *self.codecs = codecs
+        if not self.choice.is_scalar:
+            cls, _ = unbind(self.choice.dist)
+            raise UnsupportedSpaceError(
+                f"{self.choice.info.path}: the distribution of the choice must draw the number of a"
+                f" part, as 'categorical' does, but {cls.__name__} draws"
+                f" {self.choice.columns_by_leaf.total} values. Name the distributions of the parts"
+                f" by path: custom_action_dist={{{info.children[0].path!r}: …}}."
+            )
+        self.inputs = Cut(_sizes(members))
+        self.actions = Cut(member.columns_by_leaf.total for member in members)
+        self.masks = Cut(_mask_widths(members))
+        self.is_discrete = all(member.is_integer for member in members)
+
+
 class Children(tuple[Factory, ...]):
     """Factories for the distributions of a space's children, together with their cached layout."""
 
@@ -324,7 +380,7 @@ def _parts_of(info: SpaceInfo, dists: Sequence[Factory], sizes: Sequence[int]) -
         raise ModelContractError(
             f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens."
         )
-    leaves = [node for node in info.walk() if not node.is_composite]
+    leaves = list(_leaf_nodes(info))
     has_composites = any(map(_joins_children, dists))
     has_dist_per_leaf = len(dists) == len(leaves) and not has_composites
     if has_dist_per_leaf:
@@ -342,6 +398,17 @@ def _parts_of(info: SpaceInfo, dists: Sequence[Factory], sizes: Sequence[int]) -
             yield from _parts_of_composite(child, dist, size)
         else:
             yield _Part(child, dist, size)
+
+
+def _leaf_nodes(info: SpaceInfo) -> Iterator[SpaceInfo]:
+    """Yield the nodes without an own structure of raw actions, depth first; a OneOf is one of
+    them, because its raw actions are columns.
+    """
+    if not info.is_composite:
+        yield info
+    else:
+        for child in info.children:
+            yield from _leaf_nodes(child)
 
 
 def _parts_of_composite(info: SpaceInfo, dist: Factory, size: int) -> Iterator[_Part]:
@@ -386,10 +453,9 @@ def _leaves(info: SpaceInfo, dist: Factory | None) -> list[Leaf]:
         info: The part's node.
         dist: The part's distribution; None inside a composite that is not split.
     """
-    cls: Any = None
     leaves: list[Leaf] = []
     if dist is not None:
-        cls, options = unbind(dist)
+        _, options = unbind(dist)
         if _joins_children(dist):
             for part in _parts_of(info, options["child_distributions"], options["input_lens"]):
                 leaves += _leaves(part.info, part.dist)
@@ -398,10 +464,33 @@ def _leaves(info: SpaceInfo, dist: Factory | None) -> list[Leaf]:
         for child in info.children:
             leaves += _leaves(child, dist=None)
         return leaves
-    # A user's distribution need not say what its raw values mean.
-    raw_kind = getattr(cls, "raw_kind", "values")
-    codec = action_codec(info, raw_kinds={info.path: raw_kind})
+    codec = action_codec(info, raw_kinds=raw_kinds_of(info, dist))
     return [Leaf(info.path, codec.width, codec.whole, codec.scalar)]
+
+
+def raw_kinds_of(info: SpaceInfo, dist: Factory | None) -> dict[str, str]:
+    """Return the `raw_kind` of each leaf's distribution by path, for the codec of a part.
+
+    Args:
+        info: The part's node.
+        dist: The part's distribution; None inside a composite that is not split.
+    """
+    if dist is None:
+        return {}
+    cls, options = unbind(dist)
+    members: Iterable[Any] = ()
+    if isinstance(options.get("layout"), OneOfColumns):
+        layout = options["layout"]
+        members = (layout.choice, *layout.parts)
+    elif _joins_children(dist):
+        members = _parts_of(info, options["child_distributions"], options["input_lens"])
+    raw_kinds: dict[str, str] = {}
+    for member in members:
+        raw_kinds |= raw_kinds_of(member.info, member.dist)
+    if not raw_kinds:
+        # A user's distribution need not say what its raw values mean.
+        raw_kinds[info.path] = getattr(cls, "raw_kind", "values")
+    return raw_kinds
 
 
 # --- which parts belong together ------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Action distribution for Tuple and Dict spaces in PyTorch."""
+"""Action distributions for Tuple, Dict and OneOf spaces in PyTorch."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from rlcatalog_multi_action.common import CompositeDistribution
+from rlcatalog_multi_action.one_of import OneOfBase
 from rlcatalog_torch import TorchDistribution, as_torch
 
 
@@ -23,3 +24,7 @@ class MultiActionDistribution(TorchDistribution, CompositeDistribution):
         # PyTorch's distributions have each moment as a property of this name.
         moments = [getattr(view, name) for view in views]
         return self.ops.columns(moments)  # type: ignore[no-any-return]
+
+
+class OneOfDistribution(TorchDistribution, OneOfBase):
+    """Distribution over the actions of exactly one of several spaces; see `OneOfBase`."""

@@ -85,5 +85,6 @@ SquashedGaussian = rlcatalog_gaussian.tf.SquashedGaussian
 GRUWrapper = rlcatalog_lstm.tf.GRUWrapper
 LSTMWrapper = rlcatalog_lstm.tf.LSTMWrapper
 MultiActionDistribution = rlcatalog_multi_action.tf.MultiActionDistribution
+OneOfDistribution = rlcatalog_multi_action.tf.OneOfDistribution
 ParametricActionsHead = rlcatalog_parametric.tf.ParametricActionsHead
 VisionNetwork = rlcatalog_visionnet.tf.VisionNetwork

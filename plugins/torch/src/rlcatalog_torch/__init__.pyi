@@ -74,5 +74,6 @@ SquashedGaussian = rlcatalog_gaussian.torch.SquashedGaussian
 GRUWrapper = rlcatalog_lstm.torch.GRUWrapper
 LSTMWrapper = rlcatalog_lstm.torch.LSTMWrapper
 MultiActionDistribution = rlcatalog_multi_action.torch.MultiActionDistribution
+OneOfDistribution = rlcatalog_multi_action.torch.OneOfDistribution
 ParametricActionsHead = rlcatalog_parametric.torch.ParametricActionsHead
 VisionNetwork = rlcatalog_visionnet.torch.VisionNetwork
