@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Tuple
 
 from rlcatalog.spaces import Simplex
 
@@ -17,6 +17,13 @@ NESTED = Dict(
         "go": Discrete(4, start=-2),
         "aim": Box(LOW, HIGH, dtype=np.float32),
         "more": Tuple([MultiDiscrete([2, 3]), MultiBinary(2), Simplex((3,))]),
+    }
+)
+
+ONE_OF_NESTED = Dict(
+    {
+        "act": OneOf([NESTED, OneOf([Discrete(2), PAIR]), Discrete(3, start=-1)]),
+        "gear": Discrete(2),
     }
 )
 
@@ -52,6 +59,10 @@ ACTIONS = {
     "dict": (NESTED, {}),
     "dict, one part by path": (NESTED, named({"action['aim']": "beta"})),
     "dict, a name for what it fits": (NESTED, named("squashed_gaussian")),
+    "one of choices": (OneOf([Discrete(3, start=1), MultiBinary(2)]), {}),
+    "one of choices and numbers": (OneOf([Box(LOW, HIGH, dtype=np.float32), Discrete(4)]), {}),
+    "one of, nested": (ONE_OF_NESTED, {}),
+    "one of, one part by path": (ONE_OF_NESTED, named({"action['act'][0]['aim']": "beta"})),
 }
 
 AUTOREGRESSIVE = {"use_autoregressive": True, "autoregressive_hiddens": [4]}
@@ -62,6 +73,7 @@ DEPENDENT = {
         MultiDiscrete([[3, 2], [4, 2]], start=[[1, 0], [0, -3]]),
         AUTOREGRESSIVE,
     ),
+    "one of, autoregressive": (ONE_OF_NESTED, AUTOREGRESSIVE),
     "dict, autoregressive": (NESTED, AUTOREGRESSIVE | named({"action['aim']": "beta"})),
 }
 

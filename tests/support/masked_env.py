@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Tuple
 
 PAIR = Box(-1, 1, (2,), np.float32)
 
@@ -26,6 +26,20 @@ MASKED = {
         Dict({"aim": PAIR, "go": Discrete(4), "more": Tuple([Discrete(2), MultiBinary(2)])}),
         Dict({"go": MultiBinary(4), "more": Tuple([MultiBinary(2), Box(0, 2, (2,), np.int8)])}),
     ),
+    "one of": (
+        OneOf([Discrete(3), PAIR, Discrete(2, start=1)]),
+        Tuple([MultiBinary(3), MultiBinary(3), Box(0, 1, (0,), np.int8), MultiBinary(2)]),
+    ),
+    "dict with a one of": (
+        Dict({"act": OneOf([MultiDiscrete([2, 3]), Discrete(2)]), "aim": PAIR}),
+        Dict(
+            {
+                "act": Tuple(
+                    [MultiBinary(2), Tuple([MultiBinary(2), MultiBinary(3)]), MultiBinary(2)]
+                )
+            }
+        ),
+    ),
 }
 
 
@@ -39,11 +53,23 @@ def random_mask(action, rng):
         return _nested(action.nvec, rng)
     if isinstance(action, MultiBinary):
         return rng.integers(0, 3, action.shape).astype(np.int8)
+    if isinstance(action, OneOf):
+        choice = random_mask(Discrete(len(action)), rng)
+        parts = [random_mask(child, rng) for child in action.spaces]
+        # A part that cannot be chosen may allow nothing.
+        shut = [_zeros(part) for part in parts]
+        return (choice, *(b if may else a for may, a, b in zip(choice, shut, parts, strict=True)))
     if isinstance(action, Tuple):
         return tuple(random_mask(child, rng) for child in action.spaces)
     if isinstance(action, Dict):
         return {key: random_mask(child, rng) for key, child in action.spaces.items()}
     return None
+
+
+def _zeros(mask):
+    if isinstance(mask, tuple):
+        return tuple(map(_zeros, mask))
+    return None if mask is None else np.zeros_like(mask)
 
 
 def _nested(nvec, rng):
@@ -62,6 +88,10 @@ def allowed(space, action, mask):
         return _allowed_entries(np.asarray(action) - space.start, mask)
     if isinstance(space, MultiBinary):
         return bool(((mask == 2) | (mask == action)).all())
+    if isinstance(space, OneOf):
+        place, part = action
+        choice, *masks = mask
+        return bool(choice[place]) and allowed(space.spaces[place], part, masks[place])
     if isinstance(space, Tuple):
         return all(
             allowed(child, a, m) for child, a, m in zip(space.spaces, action, mask, strict=True)
@@ -107,7 +137,7 @@ class Masked(gym.Env):
         shown = self.mask
         if self.as_row:
             shown = np.concatenate([np.concatenate(row) for row in self.mask])
-        elif isinstance(self.action_space, Tuple):
+        elif isinstance(self.action_space, Tuple | OneOf):
             shown = tuple(np.zeros(0, np.int8) if part is None else part for part in self.mask)
         elif isinstance(self.action_space, Dict):
             shown = {key: part for key, part in self.mask.items() if part is not None}

@@ -65,6 +65,8 @@ def batch_of(space, samples):
             key: batch_of(child, [sample[key] for sample in samples])
             for key, child in space.spaces.items()
         }
+    if isinstance(space, spaces.OneOf):
+        return list(samples)
     return np.stack([np.asarray(sample) for sample in samples])
 
 

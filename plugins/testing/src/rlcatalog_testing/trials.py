@@ -154,7 +154,18 @@ class Trial:
             return None
         combinations = np.array(list(np.ndindex(*counts)), np.int64)
         raw = combinations.reshape(-1, self.codec.width)
+        raw = raw[~self.has_unread_values(raw)]
         return raw[list(self.lie_inside(raw))]
+
+    def has_unread_values(self, raw: Array) -> Array:
+        """Return which raw actions `[B, width]` hold a number other than 0 in a place that does not
+        count: these are other forms of an action with zeros there.
+        """
+        used = self.codec.used(raw)
+        if used is None:
+            return np.zeros(len(raw), np.bool_)
+        has_unread: Array = (raw.astype(np.bool_) & ~used).any(axis=1)
+        return has_unread
 
     def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
         """Yield, for each raw action, whether its environment action is in the space."""

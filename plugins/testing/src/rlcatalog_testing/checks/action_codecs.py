@@ -14,8 +14,8 @@ from gymnasium import spaces
 from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionMaskError, NotServedError
 from rlcatalog.frameworks import Array
-from rlcatalog.internals import codec_class, stack
-from rlcatalog.observations import rows
+from rlcatalog.internals import codec_class
+from rlcatalog.observations import rows, stack
 from rlcatalog.spaces import Simplex, SpaceInfo
 from rlcatalog_policy import space_from_json, space_to_json
 from rlcatalog_testing.checks.codecs import DECLARE, ROWS
@@ -24,6 +24,12 @@ from rlcatalog_testing.examples import ACTIONS
 from rlcatalog_testing.passes import alike
 from rlcatalog_testing.trials import contains
 
+#: Action spaces of the kinds that are not among the standard ones.
+_MORE_ACTIONS: tuple[spaces.Space[Any], ...] = (
+    Simplex((3,)),
+    spaces.Box(-3, 3, (2,), np.int8),
+    spaces.OneOf([spaces.Discrete(3, start=1), spaces.Box(-1, 1, (2,), np.float32)]),
+)
 #: Most values of one choice that are compared with each other.
 _VALUES = 64
 
@@ -121,7 +127,7 @@ def _action_spaces(subject: Subject) -> list[spaces.Space[Any]]:
     """Return the action spaces of the declared examples, or standard ones."""
     path = subject.part.declaration.examples
     if not path:
-        return [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
+        return [*ACTIONS, *_MORE_ACTIONS]
     list_examples = subject.part.import_target(path)
     return [example.action for example in list_examples()]
 
@@ -225,7 +231,11 @@ def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
 def models_can_tell_actions_apart(trial: ActionTrial) -> None:
     """Different raw actions become different model inputs, all of which are finite."""
     # Random actions alone may miss two choices that become the same input.
-    for raw in (trial.raws(), trial.varied_raws()):
+    for any_raw in (trial.raws(), trial.varied_raws()):
+        raw = any_raw
+        used = trial.codec.used(any_raw)
+        if used is not None:
+            raw = np.where(used, any_raw, 0)  # other values do not change the action
         inputs = trial.codec.inputs(raw)
         require(bool(np.isfinite(inputs).all()), f"{trial}: inputs() are not finite")
         num_actions = len(np.unique(raw, axis=0))
@@ -295,7 +305,7 @@ def _check_columns(trial: ActionTrial, mask: Array | None, expected: Array) -> N
 
 def _check_columns_of_actions(trial: ActionTrial, columns: Array) -> None:
     """Raise an error unless the columns that actions need `[B, choices]` contain one of each
-    choice.
+    choice that they make; the places of other choices repeat one of these columns.
     """
     counts = [count for _, count in trial.codec.choices]
     choices = np.arange(len(counts))
@@ -304,8 +314,16 @@ def _check_columns_of_actions(trial: ActionTrial, columns: Array) -> None:
     is_one_of_each = False
     if has_shape and is_in_mask:
         choice_of_column = np.repeat(choices, counts)
-        choices_of_actions = np.sort(choice_of_column[columns], axis=1)
-        is_one_of_each = bool((choices_of_actions == choices).all())
+        choices_of_actions = choice_of_column[columns]
+        makes_every_choice = trial.codec.used(trial.raws()) is None
+        if makes_every_choice:
+            in_order = np.sort(choices_of_actions, axis=1)
+            is_one_of_each = bool((in_order == choices).all())
+        else:
+            is_own = choices_of_actions == choices
+            own_columns = np.where(is_own, columns, -1)
+            is_repeated = (columns[:, :, None] == own_columns[:, None, :]).any(axis=2)
+            is_one_of_each = bool((is_own | is_repeated).all())
     require(
         is_one_of_each,
         f"{trial}: mask_taken() must name one column for each choice, found"

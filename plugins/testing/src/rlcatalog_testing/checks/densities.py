@@ -78,10 +78,12 @@ def _measure_box(trial: Trial, row: Array) -> _Box:
     """Return a box that contains many of the samples for inputs, and its volume.
 
     Raises:
-        NotApplicable: The action contains too many floats.
+        NotApplicable: The action contains too many floats, or has them in some rows only.
     """
     dist = trial.dist(np.tile(row, (4 * DRAWS, 1)))
     samples = trial.raw(dist.sample())
+    if trial.codec.used(samples) is not None:
+        raise NotApplicable("its draws have floats in some rows only, so that none fill a box")
     columns = _columns_of(trial)
     if not 0 < len(columns.floats) <= MOST_FLOATS:
         raise NotApplicable("too many actions to sum over, and too many floats to integrate over")

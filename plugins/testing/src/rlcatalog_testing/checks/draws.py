@@ -82,11 +82,18 @@ def _difference_from_samples(trial: Trial, row: Array, samples: Array, action: A
         samples: Samples for these inputs `[DRAWS, width]`.
         action: The action `[width]`.
     """
+    used = trial.codec.used(action[None])
+    if used is not None:
+        # Compare it with samples in which the same values count, as in the chosen part of a OneOf.
+        is_alike = (trial.codec.used(samples) == used).all(axis=1)
+        samples = samples[is_alike]
     has_its_choices = np.ones(len(samples), bool)
     num_choices = 1.0
     for leaf, columns in trial.pieces():
         samples_of_leaf = samples[:, columns]
         value = action[columns]
+        if used is not None and not used[:, columns].any():
+            continue
         if leaf.raw_kind == "onehot":
             has_its_choices &= samples_of_leaf.argmax(axis=1) == value.argmax()
             num_choices *= leaf.width
@@ -121,7 +128,9 @@ def _is_mode(trial: Trial, row: Array, samples: Array, action: Array, columns: s
     more likely.
     """
     steps = np.zeros((64, len(action)))
-    steps[:, columns] = 0.1 * (samples[:64, columns] - samples[64:128, columns])
+    shifted = np.roll(samples, 1, axis=0)
+    differences = (samples - shifted)[:64, columns]
+    steps[: len(differences), columns] = 0.1 * differences
     no_step = np.zeros((1, len(action)))
     around = (action + np.concatenate([steps, -steps, no_step])).astype(np.float32)
     # A step may leave the distribution's support, where the density is 0.

@@ -102,6 +102,7 @@ CALLS = (
     Call("padded", (X, 6), np.pad(X, ((0, 0), (0, 2)))),
     Call("taken", (LENGTHS, 4), TAKEN),
     Call("only", (TAKEN, np.where(TAKEN, X, np.float32(np.nan))), np.where(TAKEN, X, 0)),
+    Call("any", (TAKEN,), TAKEN.any(1)),
     Call("total", ([X, X],), 2 * X),
     Call("sum", (X,), X.sum(1), {"axis": 1}),
     Call("mean", (X,), X.mean()),
