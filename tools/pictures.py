@@ -61,6 +61,13 @@ def critic() -> str:
     return rlcatalog.explain(obs, gym.spaces.Box(-1, 1, (6,)), config, "torch").svg()
 
 
+def one_of() -> str:
+    """Return the picture of a lookup with an action of one of two kinds."""
+    action = gym.spaces.OneOf([gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(3)])
+    config = {"fcnet_hiddens": [64]}
+    return rlcatalog.explain(gym.spaces.Box(-1, 1, (6,)), action, config, "torch").svg()
+
+
 def faster() -> Iterator[tuple[str, float]]:
     """Yield what was measured beside another library, and how many times faster rlcatalog is."""
     parts = json.loads((ROOT / "benchmarks/ratios.json").read_text(encoding="utf-8"))
@@ -150,6 +157,7 @@ def packages() -> str:
 DRAWN = {
     "pipeline.svg": pipeline,
     "critic.svg": critic,
+    "one_of.svg": one_of,
     "packages.svg": packages,
     "speed.svg": speed,
 }
