@@ -269,7 +269,7 @@ def test_deterministic_sample_is_most_likely_action(framework, case):
         np.testing.assert_array_equal(best, most_likely)
 
 
-def test_deterministic_sample_with_numbers_is_that_of_likely_part(framework):
+def test_deterministic_sample_with_numbers_is_of_likely_part(framework):
     # The first row prefers the Discrete and its value 1, the second row the number 0.25.
     inputs = [[1, 0, 0, 1, 0.25, 0], [0, 1, 0, 1, 0.25, 0]]
     dist = make_dist(framework, MIXED, inputs)

@@ -32,7 +32,7 @@ NESTED = spaces.Dict(
 
 
 def make_codec(space=SPACE):
-    return action_codec(SpaceInfo.read(space, "action"), "affine", {})
+    return action_codec(SpaceInfo.read(space, "action"), "affine", raw_kinds={})
 
 
 def make_masks(space=SPACE):

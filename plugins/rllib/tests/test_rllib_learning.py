@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from learning import play, random_play
+from one_of_env import MoveOrUse
 from remembering import Recall
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
@@ -111,6 +112,21 @@ def test_masked_task_is_learned_without_a_forbidden_action(over_seeds, train_ppo
 
     # The median of several seeds must reach the mark in test_rllib_learning.json.
     over_seeds(train_and_play, chance=lambda: random_play(BestAllowed))
+
+
+def test_each_part_of_an_action_is_used_in_its_states(over_seeds, train_ppo):
+    """The best actions return 8; an action of the other part of the OneOf pays nothing."""
+
+    def train_and_play(seed):
+        model = {"fcnet_hiddens": [32], "vf_share_layers": False}
+        training = {"train_batch_size_per_learner": 512, "minibatch_size": 128, "num_epochs": 6}
+        policy = train_ppo(
+            MoveOrUse, model, steps=20_000, seed=seed, envs=32, gamma=0.5, lr=5e-3, **training
+        )
+        return play(policy, MoveOrUse)
+
+    # The median of several seeds must reach the mark in test_rllib_learning.json.
+    over_seeds(train_and_play, chance=lambda: random_play(MoveOrUse))
 
 
 MEMORIES = {

@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from learning import play, random_play
+from one_of_env import MoveOrUse
 from remembering import Recall
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
@@ -169,6 +170,29 @@ def test_maskable_ppo_learns_a_masked_task(over_seeds, tmp_path):
 
     # The median of several seeds must reach the mark in test_sb3_learning.json.
     over_seeds(train_and_play, chance=lambda: random_play(Locks))
+
+
+def test_ppo_learns_when_to_use_which_part_of_an_action(over_seeds, tmp_path):
+    """The best actions return 8; an action of the other part of the OneOf pays nothing."""
+
+    def train_and_play(seed):
+        algorithm = make(
+            "PPO",
+            make_envs(MoveOrUse, n=32, seed=seed),
+            {"fcnet_hiddens": [32], "vf_share_layers": False},
+            n_steps=16,
+            batch_size=128,
+            n_epochs=6,
+            seed=seed,
+            gamma=0.5,
+            learning_rate=3e-3,
+            device="cpu",
+        )
+        algorithm.learn(20_000)
+        return play_both(algorithm, MoveOrUse, tmp_path / str(seed))
+
+    # The median of several seeds must reach the mark in test_sb3_learning.json.
+    over_seeds(train_and_play, chance=lambda: random_play(MoveOrUse))
 
 
 def recall():

@@ -13,7 +13,7 @@ _VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 
 
 def of_one_of() -> list[Example]:
-    """Return examples, the last of which has a OneOf among its parts."""
+    """Return examples; a part of the last one is a OneOf."""
     three: spaces.Space[Any] = spaces.Discrete(3, start=2)
     bits: spaces.Space[Any] = spaces.MultiBinary(2)
     move: spaces.Space[Any] = spaces.Box(-2, 5, (2,), np.float32)

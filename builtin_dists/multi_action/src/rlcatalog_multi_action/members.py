@@ -215,8 +215,8 @@ class OneOfColumns:
         is_discrete: Whether all raw values are choices.
 
     Raises:
-        UnsupportedSpaceError: The space is no OneOf, or the choice's distribution does not draw the
-            number of a part.
+        UnsupportedSpaceError: The space is not a OneOf, or the choice's distribution does not draw
+            the number of a part.
     """
 
     def __init__(self, info: SpaceInfo, dists: Sequence[Factory], sizes: Sequence[int]) -> None:

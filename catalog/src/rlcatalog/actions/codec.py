@@ -194,12 +194,12 @@ class ActionCodec:
         return raw.reshape(len(raw), *(self.info.shape or ())).astype(self.info.dtype or np.float32)
 
     def join_leaves(self, leaves: Iterator[Array]) -> Actions:
-        """Return a batch of environment actions made of those of its leaves, in the order of
-        `leaves`.
+        """Return a batch of environment actions, joined from the actions of each leaf.
 
         Args:
-            leaves: The next leaves' actions `[B, ...]`, in any dtype, because exported files lack
-                some of NumPy's.
+            leaves: The actions `[B, ...]` of one leaf after the other, in the order of the
+                attribute `leaves`. Their dtype may differ from the space's, because exported files
+                lack some dtypes.
         """
         action = next(leaves)
         return action.astype(self.info.dtype or "float32", copy=False)

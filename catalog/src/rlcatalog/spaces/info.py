@@ -147,8 +147,8 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def action_parts(self) -> tuple[SpaceInfo, ...]:
-        """The parts of which an action consists, each with a distribution and a codec: the children
-        of a Tuple or Dict; the choice and the children of a OneOf; nothing for other kinds.
+        """The parts of an action, for which distributions and codecs are chosen one by one: the
+        children of a Tuple or Dict; the choice and the children of a OneOf; none for other kinds.
         """
         if self.choice is not None:
             return (self.choice, *self.children)

@@ -145,7 +145,7 @@ class LoweredComposite(LoweredActions):
 
 
 class LoweredOneOf(LoweredComposite):
-    """The choice of a part, followed by every part, of which only the chosen one counts."""
+    """The choice of a part, followed by every part; only the chosen part counts."""
 
     def inputs(self, raw: Tensor) -> Any:
         """Compute the model inputs of raw actions, as the codec's `inputs` does."""
