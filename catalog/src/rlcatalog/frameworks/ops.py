@@ -350,8 +350,8 @@ class NumpyOps(TensorOps[Array]):
         return np.maximum(x, y)
 
     def any(self, x: Array) -> Array:
-        is_true: Array = x.any(axis=1)
-        return is_true
+        has_true: Array = np.logical_or.reduce(x, axis=1)
+        return has_true
 
 
 NUMPY_OPS: TensorOps = NumpyOps()
