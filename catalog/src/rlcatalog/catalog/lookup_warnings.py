@@ -122,11 +122,16 @@ def _warn_of_unseen_entry(path: str) -> None:
 
 def _warn_of_one_hots(leaf: Leaf) -> None:
     num_inputs = leaf.stop - leaf.start
+    path = leaf.path
+    if leaf.kind == "text":
+        path = path.removesuffix(".values")
+    embeddings = "64"
+    if path != "obs":
+        embeddings = f"{{{path!r}: 64}}"
     warn_caller(
         f"{leaf.path} becomes {num_inputs:,} one-hot inputs, so that a dense layer of 256 units"
-        f" has {256 * num_inputs:,} weights for it. Set _disable_preprocessor_api=True to pass"
-        " its integers to a custom model that embeds them (for a Text,"
-        " text_encoding='index'), or map them to fewer in an environment wrapper.",
+        f" has {256 * num_inputs:,} weights for it. Set embeddings={embeddings} to look its ids up"
+        " in a table with 64 numbers for each, or map them to fewer in an environment wrapper.",
         OneHotWarning,
     )
 

@@ -21,10 +21,11 @@ from rlcatalog.choice.critic import (
     shared_keys,
 )
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
+from rlcatalog.choice.embedding_checks import check_head_reads_no_ids, check_trunk_embeds
 from rlcatalog.choice.in_process import Code
 from rlcatalog.choice.obs_groups import hidden_entries, unseen_paths
-from rlcatalog.choice.resolution import critic_stages, request_of_model
-from rlcatalog.choice.slots import Slots
+from rlcatalog.choice.resolution import critic_stages, request_for_slot, request_of_model
+from rlcatalog.choice.slots import ModelChoices, Slots
 from rlcatalog.config import keys_of
 from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
 from rlcatalog.config.schema import Schema
@@ -33,6 +34,7 @@ from rlcatalog.errors import NotServedError, UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.observations.creation import create_preprocessor
+from rlcatalog.observations.embeddings import check_embeddings, check_no_filter
 from rlcatalog.observations.visible_observation import KeyPath, VisibleObservation
 from rlcatalog.plugins import Part, Request
 from rlcatalog.plugins.registry import Registry
@@ -244,6 +246,7 @@ class CatalogSnapshot:
         )
         if not preprocessor.size:
             raise _no_values(request.obs)
+        check_embeddings(config, preprocessor)
         models_preprocessor = _seen_by_models(preprocessor)
         request = request.replace(
             encoded_shape=preprocessor.shape, preprocessor=models_preprocessor
@@ -265,6 +268,7 @@ class CatalogSnapshot:
             )
         model_request = request_of_model(request, config, visible, critic_config is not None)
         model_choices = self.slots.choose_model(model_request, custom_model, query.pins, memory)
+        self._check_model_embeds(model_choices, model_request)
         stages = model_stages(
             model_choices.parts.values(), model_request, dists.size, model_choices.unclaimed
         )
@@ -290,6 +294,9 @@ class CatalogSnapshot:
             unused_masks=mask_place.unused,
             unseen=tuple(unseen_paths(hidden)),
         )
+        if config["embeddings"] is not None and resolution.new_filter is not None:
+            filtered_paths = [leaf.path for leaf in resolution.new_filter.leaves]
+            check_no_filter(config["embeddings"], preprocessor, filtered_paths)
         if critic_config is None:
             return resolution
         critic = self._choose_critic(
@@ -342,6 +349,7 @@ class CatalogSnapshot:
         critic_request = request_of_model(request, config, visible, has_critic=False)
         pins = None if resolution.pins is None else resolution.pins.of_critic()
         choices = self.slots.choose_critic(critic_request, custom, pins, memory)
+        self._check_model_embeds(choices, critic_request)
         stages = critic_stages(choices.parts.values(), critic_request, is_complete(choices.parts))
         return replace(
             resolution,
@@ -355,11 +363,31 @@ class CatalogSnapshot:
             env_wrappers=(),
         )
 
+    def _check_model_embeds(self, choices: ModelChoices, request: Request) -> None:
+        """Raise an error if a part of a model reads ids as numbers.
+
+        Args:
+            choices: The choices for the model's slots.
+            request: The request as the model sees it.
+        """
+        request_of_trunk = request_for_slot("trunk", request, choices.unclaimed)
+        check_head_reads_no_ids(request, request_of_trunk)
+        trunk = choices.parts["trunk"]
+        if trunk is not None:
+            self._check_trunk_embeds(trunk, request_of_trunk)
+
+    def _check_trunk_embeds(self, trunk: Part, request: Request) -> None:
+        """Raise an error if a trunk reads ids as numbers."""
+        if request.config.get("embeddings") is not None:
+            check_trunk_embeds(trunk, request, self.config_keys(trunk, request.framework))
+
     # --- single parts -----------------------------------------------------------------------------
 
     def choose_trunk(self, request: Request, name: str | Code | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        return self.slots.choose_trunk(request.replace(catalog=self.catalog), name)
+        trunk = self.slots.choose_trunk(request.replace(catalog=self.catalog), name)
+        self._check_trunk_embeds(trunk, request)
+        return trunk
 
     def make_preprocessor(
         self,
@@ -502,14 +530,18 @@ class CatalogSnapshot:
         custom_model = self.slots.named("model", values["custom_model"])
         memory = self.slots.named_memory(values["memory"])
         framework = framework_for(framework, custom_model, memory)
-        if _needs_encoding(obs_space, custom_model):
+        embeds = values["embeddings"] is not None
+        if _needs_encoding(obs_space, custom_model, embeds):
             obs_space = self.make_preprocessor(obs_space, values, check="never").observation_space
         # RLlib's attribute of an encoded space.
         obs_info = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
         action_info = SpaceInfo.read(action_space, "action")
+        preprocessor = preprocessor_of(obs_space, self.catalog)
         encoded_shape = None
         if SpaceInfo.read(obs_space).kind == "box":
             encoded_shape = obs_space.shape
+        elif preprocessor is not None:  # one Discrete or MultiDiscrete, whose integers stay
+            encoded_shape = preprocessor.shape
         request = Request(
             obs_info,
             action_info,
@@ -517,11 +549,14 @@ class CatalogSnapshot:
             framework,
             encoded_shape=encoded_shape,
             num_outputs=num_outputs,
-            preprocessor=preprocessor_of(obs_space, self.catalog),
+            preprocessor=preprocessor,
             catalog=self.catalog,
             mask_key=mask_key(obs_info, action_info, values["action_mask_key"]),
         )
         model_choices = self.slots.choose_model(request, custom_model, memory=memory)
+        if preprocessor is not None:
+            check_embeddings(values, preprocessor)
+        self._check_model_embeds(model_choices, request)
         # Raises an error where config and shapes contradict each other.
         model_stages(model_choices.parts.values(), request, num_outputs, model_choices.unclaimed)
         action_dist = None
@@ -620,18 +655,23 @@ def call_with_fewer_defaults(attempt: Callable[[Query], T], query: Query) -> T:
     return attempt(query._replace(defaults=None))
 
 
-def _needs_encoding(obs_space: Space, custom_model: Part | None) -> bool:
+def _needs_encoding(obs_space: Space, custom_model: Part | None, embeds: bool) -> bool:
     """Return whether a model for the environment's own space sees it encoded.
 
     Models of the catalog see a Dict or Tuple encoded, and plain modules see every space but a Box
     encoded; a class in RLlib's form sees the structure.
+
+    Args:
+        obs_space: The space.
+        custom_model: The part that `custom_model` names.
+        embeds: Whether the model embeds ids, whose range only their codec knows.
     """
     # RLlib's attribute of an encoded space.
     is_encoded = hasattr(obs_space, "original_space")
     if is_encoded or (custom_model is not None and custom_model.undeclared):
         return False
     info = SpaceInfo.read(obs_space)
-    if info.is_composite:
+    if info.is_composite or embeds:
         return True
     return custom_model is not None and custom_model.is_plain and info.kind != "box"
 

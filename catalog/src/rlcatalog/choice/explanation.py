@@ -16,7 +16,8 @@ from rlcatalog.choice.selection import Choice, Verdict
 from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.observations import Leaf
-from rlcatalog.spaces import ImageLayout
+from rlcatalog.observations.embeddings import embedded_leaves
+from rlcatalog.spaces import ImageLayout, is_in_part
 
 #: What an explanation calls the slots, in its order → the slots.
 _SLOTS = {
@@ -162,6 +163,8 @@ class Explanation:
                     "image": _describe_image(layouts.get(leaf.path)),
                 }
             )
+        if resolution.config["embeddings"] is not None:
+            _add_embeddings(rows, resolution)
         if resolution.critic is not None:
             _add_sides(rows, leaves, resolution, resolution.critic)
         return rows
@@ -227,6 +230,19 @@ def _model_inputs(resolution: Resolution) -> list[dict[str, Any]]:
         {"name": name, "shape": list(shape), "dtype": dtype}
         for name, shape, dtype in resolution.model_views
     ]
+
+
+def _add_embeddings(rows: Sequence[dict[str, Any]], resolution: Resolution) -> None:
+    """Add to the row of each leaf what nets make of its ids; an empty text for other leaves."""
+    embedded = embedded_leaves(resolution.preprocessor, resolution.config["embeddings"])
+    for row in rows:
+        texts = []
+        for leaf in embedded:
+            if is_in_part(row["path"], leaf.path) and row["kind"] != "mask":
+                texts.append(leaf.description)
+            elif is_in_part(leaf.path, row["path"]):  # the row is a list that contains the leaf
+                texts.append(f"{leaf.path}: {leaf.description}")
+        row["embedding"] = "; ".join(texts)
 
 
 def _add_sides(
@@ -439,6 +455,8 @@ def _leaf_note(leaf: Mapping[str, Any]) -> str:
     """
     start, stop = leaf["slice"]
     notes = [leaf["kind"], f"{start}:{stop}", leaf["image"], leaf["scaling"]]
+    if "embedding" in leaf:
+        notes.append(leaf["embedding"])
     if "seen_by" in leaf:
         notes += _notes_on_sides(leaf)
     return ", ".join(note for note in notes if note)

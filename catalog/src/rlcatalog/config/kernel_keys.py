@@ -12,6 +12,8 @@ from rlcatalog.config.layer_names import activation_name, read_initializers
 
 #: Annotation of a config key that takes a name, a callable or None.
 NameOrCallable = Any
+#: Annotation of a number of values.
+_Size = Annotated[int, Meta(ge=1)]
 #: Annotation of a config key with the arguments of the preceding initialiser.
 InitConfig = Annotated[dict[str, Any] | None, Meta(description="arguments for that initialiser")]
 
@@ -63,6 +65,14 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
             " vector"
         ),
     ] = False
+    embeddings: Annotated[
+        _Size | dict[str, _Size] | None,
+        Meta(
+            description="path of a Discrete, MultiDiscrete or Text → in how many numbers a net"
+            " embeds each of its ids; for an observation that is one of these, just the number."
+            " Without it, ids become one-hot vectors"
+        ),
+    ] = None
     scale_integers: Annotated[
         bool,
         Meta(
@@ -179,6 +189,7 @@ READ_BY_KERNEL = frozenset({
     "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter",
     "action_mask_key", "check_observations", "action_bounds", "_disable_action_flattening",
     "custom_model_config", "memory", "memory_config", "critic", "obs_groups", "freeze_parts",
+    "embeddings",
 })  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
@@ -190,7 +201,7 @@ IDLE_WITH_CRITIC = {"vf_memory": "no critic"}
 #: values.
 SHARED_BY_SIDES = frozenset({
     "_disable_action_flattening", "_disable_preprocessor_api", "action_bounds", "action_mask_key",
-    "check_observations", "custom_action_dist", "custom_preprocessor", "freeze_parts",
+    "check_observations", "custom_action_dist", "custom_preprocessor", "embeddings", "freeze_parts",
     "image_layout", "max_seq_len", "observation_filter", "scale_integers",
 })  # fmt: skip
 #: Keys about the last layers of a policy, or about its value, which a critic does not have.

@@ -49,6 +49,8 @@ def _flat_leaves(codec: Preprocessor, obs: TensorTree, ops: TensorOps) -> Iterat
             raise _NoLayout
         # If a Discrete has one value, its index has the encoded size 1 already, but is no one-hot.
         is_index = codec.info.kind == "discrete" and len(shape) == 1
+        if codec.ids() is not None:
+            is_index = False  # the codec writes the integers themselves
         if math.prod(shape[1:]) == codec.size and not is_index:
             yield ops.rows(obs, (codec.size,))
         else:

@@ -1,9 +1,16 @@
 from .batches import batch_size as batch_size, rows as rows, stack as stack
+from .embeddings import (
+    EmbeddedLeaf as EmbeddedLeaf,
+    EmbeddedVector as EmbeddedVector,
+    embedded_vector as embedded_vector,
+    vector_of as vector_of,
+)
 from .filter import Filter as Filter
 from .limits import check_parts as check_parts, check_values as check_values
 from .preprocessor import (
     ENCODING_ERRORS as ENCODING_ERRORS,
     Array as Array,
+    Ids as Ids,
     Leaf as Leaf,
     Preprocessor as Preprocessor,
     Writer as Writer,

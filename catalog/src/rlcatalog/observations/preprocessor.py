@@ -87,6 +87,31 @@ class Leaf:
     numeric: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """The ids that a codec writes for one leaf, which a net can look up in a table.
+
+    There is one id for each entry of the leaf, and each entry has its own ids. The characters of a
+    text are the exception: all of them have the same ids.
+
+    Attributes:
+        lowest: The lowest id of each entry, int64 `[entries]`; `[1]` for a text.
+        counts: The number of ids of each entry, int64 `[entries]`; `[1]` for a text.
+        characters: For a text, the largest number of its characters. Their ids are followed by a
+            mask, which is 1 for each character and 0 after the text. None for other leaves.
+    """
+
+    lowest: Array
+    counts: Array
+    characters: int | None = None
+
+    @property
+    def largest(self) -> int:
+        """The largest distance of an id from zero."""
+        highest = self.lowest + self.counts - 1
+        return int(max(-self.lowest.min(initial=0), highest.max(initial=0)))
+
+
 class Preprocessor:
     """Base class for preprocessors, which encode the observations of one space as arrays of one
     shape.
@@ -227,6 +252,15 @@ class Preprocessor:
             if it is never scaled; `[size]`. See `rlcatalog.observations.scaling_of`.
         """
         return np.zeros(self.size)
+
+    def ids(self) -> Ids | None:
+        """Return the ids that this codec writes, if its values are ids; otherwise None.
+
+        A codec for a Discrete, a MultiDiscrete or a Text writes ids where
+        `rlcatalog.spaces.embedding_size` returns a number. They must be exact in float32, so none
+        is larger than 2**24.
+        """
+        return None
 
     def check(self, obs: Any) -> None:
         """Check that the observation is in the space.

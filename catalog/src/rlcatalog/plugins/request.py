@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from rlcatalog.spaces import SpaceInfo, is_image
+from rlcatalog.spaces import SpaceInfo, embedding_size, is_image
 
 if TYPE_CHECKING:
     import gymnasium
@@ -120,6 +120,25 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         """The images among the leaves of the observation."""
         layout = self.config.get("image_layout")
         return [node for node in self.obs.walk() if is_image(node, layout)]
+
+    @property
+    def embedded(self) -> list[SpaceInfo]:
+        """The leaves of the observation whose ids the config key `embeddings` embeds."""
+        embeddings = self.config.get("embeddings")
+        if embeddings is None:
+            return []
+        nodes = self.obs.walk()
+        return [node for node in nodes if embedding_size(embeddings, node) is not None]
+
+    @property
+    def embedded_items(self) -> list[SpaceInfo]:
+        """The leaves of `embedded` that are in the items of a list, a Repeated or Sequence."""
+        leaf_by_path = {}
+        for node in self.obs.walk():
+            if node.kind in ("repeated", "sequence"):
+                for leaf in self.replace(obs=node).embedded:
+                    leaf_by_path[leaf.path] = leaf
+        return list(leaf_by_path.values())
 
     @property
     def sees_parts(self) -> bool:

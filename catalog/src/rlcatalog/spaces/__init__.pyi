@@ -1,4 +1,5 @@
 from .attributes import read_attribute as read_attribute
+from .embeddings import Embeddings as Embeddings, embedding_size as embedding_size
 from .extra import Repeated as Repeated, Simplex as Simplex
 from .images import (
     ImageLayout as ImageLayout,

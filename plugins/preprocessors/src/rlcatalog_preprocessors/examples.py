@@ -59,15 +59,19 @@ def of_onehot() -> list[Example]:
 
 
 def of_index() -> list[Example]:
-    """Return examples with the same spaces, and with the key that leaves their values unencoded."""
-    unencoded = {"_disable_preprocessor_api": True}
-    return [Example(example.obs, _TWO, unencoded) for example in of_onehot()]
+    """Return examples with the same spaces, and with the keys that leave their values unencoded."""
+    examples = []
+    for example in of_onehot():
+        examples.append(Example(example.obs, _TWO, {"_disable_preprocessor_api": True}))
+        examples.append(Example(example.obs, _TWO, {"embeddings": 3}))
+    return examples
 
 
 def of_text() -> list[Example]:
-    """Return examples with texts as one-hot vectors and as integers."""
+    """Return examples with texts as one-hot vectors, as integers and as integers to embed."""
     text = spaces.Text(6, min_length=0, charset="abc ")
-    return [Example(text, _TWO), Example(text, _TWO, {"text_encoding": "index"})]
+    configs: list[dict[str, Any]] = [{}, {"text_encoding": "index"}, {"embeddings": 3}]
+    return [Example(text, _TWO, config) for config in configs]
 
 
 def of_strings() -> list[Example]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import lru_cache
 from operator import index as integer
 from typing import Any, SupportsIndex
@@ -14,7 +15,8 @@ from numpy.typing import ArrayLike
 
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import Tensor, TensorOps
-from rlcatalog.observations import Array, Preprocessor, Writer
+from rlcatalog.observations import Array, Ids, Preprocessor, Writer
+from rlcatalog.spaces import embedding_size
 from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array, as_it_is
 
 #: float32 represents every integer up to this one.
@@ -171,7 +173,24 @@ class OneHotPreprocessor(Preprocessor):
 
 
 class IndexPreprocessor(NoPreprocessor):
-    """Codec that leaves Discrete and MultiDiscrete as integers, for `_disable_preprocessor_api`."""
+    """Codec that leaves Discrete and MultiDiscrete as integers: for `_disable_preprocessor_api`, or
+    for a net that embeds them.
+    """
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """The space itself. If a net embeds the integers, it is a copy that knows this codec, in
+        which the net looks up their range.
+        """
+        if embedding_size(self._options.get("embeddings"), self.info) is None:
+            return self._obs_space
+        space: Any = copy(self._obs_space)
+        space.preprocessor = self
+        return space  # type: ignore[no-any-return]
+
+    def ids(self) -> Ids:
+        first, counts = _values(self._obs_space)
+        return Ids(first, counts)
 
     def limits(self) -> tuple[Array, Array]:
         first, counts = _values(self._obs_space)

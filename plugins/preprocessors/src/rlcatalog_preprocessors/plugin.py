@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlcatalog import ActionCodecSpec, Match, PreprocessorSpec, Rank, Request, hookimpl
+from rlcatalog.spaces import embedding_size
 
 _EXAMPLES = "rlcatalog_preprocessors.examples"
 
@@ -37,7 +38,10 @@ def match_index(request: Request) -> Match:
     """Match integers that the config leaves unencoded."""
     if request.config.get("_disable_preprocessor_api"):
         return Match(Rank.SPECIFIC, "_disable_preprocessor_api selects unchanged integers")
-    return Match(rank=None, why="only with _disable_preprocessor_api")
+    size = embedding_size(request.config.get("embeddings"), request.obs)
+    if size is not None:
+        return Match(Rank.SPECIFIC, f"a net embeds each integer in {size} numbers")
+    return Match(rank=None, why="only with _disable_preprocessor_api or embeddings")
 
 
 def match_strings(request: Request) -> Match:
@@ -70,7 +74,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             "Discrete, MultiDiscrete: the integers themselves, on request",
             discrete,
             match=match_index,
-            also_reads=("_disable_preprocessor_api",),
+            also_reads=("_disable_preprocessor_api", "embeddings"),
         ),
         _spec(
             "text",
@@ -78,6 +82,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             "Text: padded characters and a mask",
             ("text",),
             "TextConfig",
+            also_reads=("embeddings",),
         ),
         _spec(
             "strings",
@@ -86,6 +91,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             (),
             "TextConfig",
             match=match_strings,
+            also_reads=("embeddings",),
         ),
         _spec(
             "repeated",

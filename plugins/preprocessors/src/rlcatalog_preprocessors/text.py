@@ -14,7 +14,8 @@ from gymnasium.spaces import Text
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import Tensor, TensorOps
-from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
+from rlcatalog.observations import Array, Ids, Leaf, Preprocessor, Writer
+from rlcatalog.spaces import embedding_size
 from rlcatalog_preprocessors.config import limit, needed_limit
 
 _PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
@@ -50,6 +51,8 @@ class TextPreprocessor(Preprocessor):
         encoding = options.get("text_encoding", "onehot")
         # With RLlib's `_disable_preprocessor_api`, models get integers instead of one-hot vectors.
         self._onehot = encoding == "onehot" and not options.get("_disable_preprocessor_api")
+        if embedding_size(options.get("embeddings"), self.info) is not None:
+            self._onehot = False
         if self.max_length < 1 or not self.characters:
             raise UnsupportedSpaceError(
                 f"{self.info.path}: {self.info.describe()} contains no text to encode."
@@ -141,6 +144,14 @@ class TextPreprocessor(Preprocessor):
         if not self._onehot:
             high[: self.max_length] = len(self.characters)
         return np.zeros(self.size, np.float32), high
+
+    def ids(self) -> Ids | None:
+        if self._onehot:
+            return None
+        # From 1, because 0 is the padding.
+        first = np.ones(1, np.int64)
+        count = np.full(1, len(self.characters), np.int64)
+        return Ids(first, count, characters=self.max_length)
 
     def standard_space(self) -> SpaceInfo:
         if self.info.kind == "text":
