@@ -14,7 +14,7 @@ from rlcatalog.config import read_config
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.plugins import Part, Request
-from rlcatalog.spaces import RepeatedValues, find_path
+from rlcatalog.spaces import Embeddings, RepeatedValues, embedding_size, find_path
 from rlcatalog_complex_input.config import ComplexInputConfig, NetSource
 from rlcatalog_complex_input.parts import Items, ObservationPart, OneHots
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _HIDDEN_FROM_NETS: dict[str, Any] = {
     "custom_model": None,
     "custom_model_config": {},
+    "embeddings": None,
     "free_log_std": False,
     "input_nets": {},
     "no_final_linear": False,
@@ -130,7 +131,8 @@ def plan_nets(
     if preprocessor.structured and obs_space is not None:
         # The bounds of the model's space differ if a filter changes the values.
         bounds = np.stack([np.ravel(obs_space.low), np.ravel(obs_space.high)])  # type: ignore[attr-defined]
-    finder = _Finder()
+    embeddings = request.config.get("embeddings")
+    finder = _Finder(embeddings)
     parts = finder.visit(Node(preprocessor, restored, steps=(), depth=0, start=0, bounds=bounds))
     if not finder.leaves:
         raise errors.UnsupportedSpaceError(
@@ -146,7 +148,13 @@ def plan_nets(
         space = leaf.codec.observation_space
         if not preprocessor.structured and obs_space is not None:
             space = obs_space  # the whole observation is the only part
-        nets.append(_plan_net(leaf, space, request_for_net, sources.get(leaf.part.path)))
+        net_request = request_for_net
+        size = embedding_size(embeddings, leaf.codec.info)
+        if size is not None:
+            # The leaf is the whole observation of its net, so the net's config needs no path.
+            net_config = {**request_for_net.config, "embeddings": size}
+            net_request = request_for_net.replace(config=net_config)
+        nets.append(_plan_net(leaf, space, net_request, sources.get(leaf.part.path)))
     return Plan(tuple(parts), tuple(nets))
 
 
@@ -204,11 +212,15 @@ def _plan_net(leaf: Leaf, space: Space[Any], request: Request, source: NetSource
 class _Finder:
     """Visitor for the parts of an observation.
 
+    Args:
+        embeddings: The config key `embeddings`, which names the leaves whose nets read ids.
+
     Attributes:
         leaves: The parts, in the order of their indices.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, embeddings: Embeddings) -> None:
+        self._embeddings = embeddings
         self.leaves: list[Leaf] = []
         self._list_count = 0
 
@@ -316,6 +328,8 @@ class _Finder:
             hot = _one_hots(info)
             if hot is not None and _is_encoded_otherwise(node.values, shape, hot):
                 hot = None  # a user's preprocessor encodes the integers
+            if embedding_size(self._embeddings, info) is not None:
+                hot = None  # the net embeds the integers
             if hot is not None:
                 shape = hot.values.shape
             part = ObservationPart(

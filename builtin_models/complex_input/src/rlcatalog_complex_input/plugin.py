@@ -11,13 +11,18 @@ from rlcatalog.plugins import OUTPUT_KEYS
 
 
 def match(request: Request) -> Match:
-    """Match Dict and Tuple observations that contain an image."""
+    """Match Dict and Tuple observations that contain an image, and lists whose items contain ids to
+    embed.
+    """
     if request.encoded_shape is None:
         return Match(
             rank=None,
             why="takes encoded observations; pass"
             " ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
+    items = request.embedded_items
+    if items:
+        return Match(Rank.SPECIFIC, f"embeds the ids of {items[0].path} in one item after another")
     if not request.obs.is_composite:
         return Match(
             rank=None, why=f"takes Dict and Tuple observations; this is a {request.obs.kind}"
@@ -71,6 +76,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             pinned_keys=pinned_keys,
             config="rlcatalog_complex_input.config:ComplexInputConfig",
             examples="rlcatalog_complex_input.examples:examples",
-            reads=("scale_integers", *OUTPUT_KEYS),
+            reads=("scale_integers", "embeddings", *OUTPUT_KEYS),
         )
     ]

@@ -12,9 +12,10 @@ from typing import Any
 
 from gymnasium import Space
 
+from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Tensor
 from rlcatalog.models import ModelV2, last_values
-from rlcatalog.observations import scaling_of
+from rlcatalog.observations import EmbeddedVector, embedded_vector, scaling_of
 from rlcatalog_fcnet.config import plan_layers
 
 
@@ -23,17 +24,20 @@ class FullyConnected(ModelV2):
 
     `[B, inputs] → hidden layers → logits [B, num_outputs]`, and a value layer that reads the same
     hidden layers or, with `vf_share_layers=False`, a separate stack. When built as a trunk
-    (`num_outputs=None`), the network ends with the hidden layers.
+    (`num_outputs=None`), the network ends with the hidden layers. Ids that the config key
+    `embeddings` names are first looked up in tables; a separate stack has separate tables.
 
     Attributes:
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
         input_scaling_class: The framework's `InputScaling`.
+        embedding_class: The framework's `InputEmbedding`; None if it has none.
     """
 
     stack_class: Any
     outputs_class: Any
     input_scaling_class: Any
+    embedding_class: Any = None
 
     def __init__(
         self,
@@ -45,6 +49,9 @@ class FullyConnected(ModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         width = math.prod(obs_space.shape or ())
+        vector = embedded_vector(obs_space, self.model_config)
+        if vector is not None:
+            width = vector.width
         layers = plan_layers(self.model_config, width, num_outputs)
         self.num_outputs = layers.num_outputs
         self.hidden = self.stack_class(layers.num_inputs, layers.hidden)
@@ -54,6 +61,8 @@ class FullyConnected(ModelV2):
         scaling = scaling_of(obs_space, self.model_config)
         if scaling is not None:
             self.input_scaling = self.input_scaling_class(scaling.flat())
+        self.embedding = self._build_embedding(vector)
+        self.value_embedding: Any = None
         self.value_hidden: Any = None
         self.outputs: Any = None
         #: What the value layer reads, from the last forward pass.
@@ -62,6 +71,7 @@ class FullyConnected(ModelV2):
             return
         if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has its own layers.
+            self.value_embedding = self._build_embedding(vector)
             self.value_hidden = self.stack_class(layers.num_inputs, layers.hidden)
         self.outputs = self.outputs_class(layers)
 
@@ -72,16 +82,37 @@ class FullyConnected(ModelV2):
         x = input_dict["obs_flat"]
         if self.input_scaling is not None:
             x = self.input_scaling(x, like=self)  # in the dtype of this model's weights
-        features = self.hidden(x)
+        inputs = x
+        if self.embedding is not None:
+            inputs = self.embedding(x)
+        features = self.hidden(inputs)
         output_layers = self.outputs
         if output_layers is None:
             return features, state
         if self.value_hidden is None:
             self._features = features
         else:
-            self._features = self.value_hidden(x)
+            inputs = x
+            if self.value_embedding is not None:
+                inputs = self.value_embedding(x)
+            self._features = self.value_hidden(inputs)
         return output_layers(features), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
+
+    def _build_embedding(self, vector: EmbeddedVector | None) -> Any:
+        """Return a layer that looks up the ids in encoded observations; None if there are none.
+
+        Raises:
+            NotServedError: The framework has no such layer.
+        """
+        if vector is None:
+            return None
+        if self.embedding_class is None:
+            raise NotServedError(
+                f"embeddings: the code of fcnet for framework {self.framework!r} has no layer that"
+                " looks ids up. Remove embeddings from the config."
+            )
+        return self.embedding_class(vector)

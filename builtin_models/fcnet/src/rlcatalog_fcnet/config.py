@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from rlcatalog import Stage
 from rlcatalog.config import (
     InitConfig,
     NameOrCallable,
@@ -17,6 +18,7 @@ from rlcatalog.config import (
     read_initializers,
 )
 from rlcatalog.models import DensePlan, dense_specs, plan_dense_layers, post_fcnet
+from rlcatalog.observations import EmbeddedVector
 
 
 def _two_layers() -> list[int]:
@@ -61,3 +63,18 @@ def plan_layers(config: Mapping[str, Any], num_inputs: int, num_outputs: int | N
     own = read_config(config, FcnetConfig)
     hidden = dense_specs(own.fcnet_hiddens, own.fcnet_activation, config, "fcnet")
     return plan_dense_layers(config, num_inputs, hidden + post_fcnet(config), num_outputs)
+
+
+def embedding_stages(vector: EmbeddedVector | None) -> list[Stage]:
+    """Return a stage for each leaf whose ids are looked up in a table.
+
+    Args:
+        vector: How the observations are embedded, or None.
+    """
+    if vector is None:
+        return []
+    stages = []
+    for leaf in vector.leaves:
+        name = f"embedding of {leaf.path} (table of {leaf.rows:,} x {leaf.size})"
+        stages.append(Stage(name, (leaf.width,), weights=leaf.rows * leaf.size))
+    return stages

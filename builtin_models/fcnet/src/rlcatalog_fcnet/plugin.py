@@ -16,6 +16,13 @@ def match(request: Request) -> Match:
             why="takes encoded observations; pass"
             " ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
+    items = request.embedded_items
+    if items:
+        return Match(
+            rank=None,
+            why=f"reads all items of a list at once; the ids of {items[0].path} need a net that"
+            " reads them one by one",
+        )
     image = _first_image(request)
     if image is not None:
         return Match(
@@ -39,9 +46,17 @@ def _first_image(request: Request) -> str | None:
 
 def describe(request: Request) -> list[Stage]:
     """Return the model's stages and their shapes."""
-    from rlcatalog_fcnet.config import plan_layers
+    from rlcatalog.observations import vector_of
+    from rlcatalog_fcnet.config import embedding_stages, plan_layers
 
-    return plan_layers(request.config, request.encoded_size, request.num_outputs).stages()
+    width = request.encoded_size
+    vector = None
+    if request.preprocessor is not None:
+        vector = vector_of(request.preprocessor, request.config["embeddings"])
+    if vector is not None:
+        width = vector.width
+    layers = plan_layers(request.config, width, request.num_outputs)
+    return layers.stages(before=embedding_stages(vector))
 
 
 @hookimpl
@@ -57,6 +72,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             match=match,
             describe=describe,
             config="rlcatalog_fcnet.config:FcnetConfig",
-            reads=("scale_integers", *OUTPUT_KEYS),
+            reads=("scale_integers", "embeddings", *OUTPUT_KEYS),
+            examples="rlcatalog_fcnet.examples:examples",
         )
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlcatalog.frameworks import Tensor
 from rlcatalog_fcnet.common import FullyConnected
-from rlcatalog_tf import DenseStack, InputScaling, OutputLayers, TFModelV2, tf
+from rlcatalog_tf import DenseStack, InputEmbedding, InputScaling, OutputLayers, TFModelV2, tf
 
 
 class FullyConnectedNetwork(FullyConnected, TFModelV2):
@@ -15,6 +15,7 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
     stack_class = DenseStack
     outputs_class = OutputLayers
     input_scaling_class = InputScaling
+    embedding_class = InputEmbedding
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog_fcnet.common import FullyConnected
-from rlcatalog_torch import DenseStack, InputScaling, OutputLayers, TorchModelV2
+from rlcatalog_torch import DenseStack, InputEmbedding, InputScaling, OutputLayers, TorchModelV2
 
 
 class FullyConnectedNetwork(FullyConnected, TorchModelV2):
@@ -12,3 +12,4 @@ class FullyConnectedNetwork(FullyConnected, TorchModelV2):
     stack_class = DenseStack
     outputs_class = OutputLayers
     input_scaling_class = InputScaling
+    embedding_class = InputEmbedding

@@ -18,6 +18,7 @@ from .nn import (
     Dense as Dense,
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
+    InputEmbedding as InputEmbedding,
     InputScaling as InputScaling,
     OutputLayers as OutputLayers,
     activation as activation,

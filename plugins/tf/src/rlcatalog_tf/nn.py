@@ -20,7 +20,7 @@ from rlcatalog.models import (
     check_values,
     output_spec,
 )
-from rlcatalog.observations import Scaling
+from rlcatalog.observations import EmbeddedLeaf, EmbeddedVector, Scaling
 from rlcatalog_tf.dtypes import to_float32_at_least
 from rlcatalog_tf.ops import flatten_rows
 
@@ -312,6 +312,65 @@ class InputScaling:
     def __call__(self, x: Tensor, like: ModelV2) -> Any:
         """Return observations `[B, ...]` scaled, as float32; `like` is the net that reads them."""
         return (tf.cast(x, tf.float32) - self.scaling.offset) * self.scaling.factor
+
+
+class InputEmbedding:
+    """First step of a net that looks ids up in tables, as `embedded_vector` says; other columns
+    stay as they are.
+
+    Args:
+        vector: Which columns are ids.
+    """
+
+    def __init__(self, vector: EmbeddedVector) -> None:
+        self.tables = [_Table(leaf) for leaf in vector.leaves]
+        self._pieces = vector.pieces
+
+    def __call__(self, x: Tensor) -> Any:
+        """Map encoded observations `[B, n]`, as float32, to `[B, vector.width]`."""
+        tables = iter(self.tables)
+        pieces = []
+        for piece in self._pieces:
+            if isinstance(piece, slice):
+                pieces.append(x[:, piece])
+            else:
+                table = next(tables)
+                pieces.append(table(x[:, piece.columns]))
+        return tf.concat(pieces, axis=1)
+
+
+class _Table:
+    """Table with a row for each id of a leaf.
+
+    Args:
+        leaf: The leaf.
+    """
+
+    def __init__(self, leaf: EmbeddedLeaf) -> None:
+        weight = initial_value((leaf.rows, leaf.size), "normal", {"std": 1.0})
+        self.weight = tf.Variable(weight, name="weight")
+        self._characters = leaf.ids.characters
+        self._places = leaf.places()
+        self._width = leaf.width
+
+    def __call__(self, x: Tensor) -> Any:
+        """Map a leaf's columns `[B, n]` to `[B, leaf.width]`."""
+        if self._characters is None:
+            return tf.reshape(self._look_up(x), [-1, self._width])
+        rows = self._look_up(x[:, : self._characters])
+        mask = tf.cast(x[:, self._characters :, None], rows.dtype)
+        # A text without characters has the mean 0.
+        count = tf.maximum(tf.reduce_sum(mask, axis=1), 1)
+        return tf.reduce_sum(rows * mask, axis=1) / count
+
+    def _look_up(self, ids: Tensor) -> Any:
+        """Return the rows of ids `[B, n]` as `[B, n, size]`; ids outside the space have the nearest
+        one's.
+        """
+        places = self._places
+        rows = tf.cast(ids, tf.int64) - places.lowest + places.first_rows
+        rows = tf.minimum(tf.maximum(rows, places.first_rows), places.last_rows)
+        return tf.gather(self.weight, rows)
 
 
 class FreeLogStd:

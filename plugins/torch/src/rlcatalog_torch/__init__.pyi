@@ -14,6 +14,7 @@ from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchMo
 from .nn import (
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
+    InputEmbedding as InputEmbedding,
     InputScaling as InputScaling,
     OutputLayers as OutputLayers,
     activation as activation,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
-from rlcatalog.errors import ModelContractError
+from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import Array
 from rlcatalog.models import (
     DensePlan,
@@ -23,8 +23,9 @@ from rlcatalog.models import (
     check_values,
     output_spec,
 )
-from rlcatalog.observations import Scaling
+from rlcatalog.observations import EmbeddedLeaf, EmbeddedVector, Scaling
 from rlcatalog_torch.dtypes import HALF, dtype_of, to_float32_at_least
+from rlcatalog_torch.ops import OPS
 from rlcatalog_torch.private_api import parameters_of
 
 
@@ -274,6 +275,89 @@ class InputScaling(nn.Module):
             scaled = scaled - self.offset
         # `scaled` is a new tensor here, so it can be changed.
         return scaled.mul_(self.factor)
+
+
+class InputEmbedding(nn.Module):
+    """First step of a net that looks ids up in tables, as `embedded_vector` says; other columns
+    stay as they are.
+
+    Args:
+        vector: Which columns are ids.
+    """
+
+    def __init__(self, vector: EmbeddedVector) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(_Table(leaf) for leaf in vector.leaves)
+        self._pieces = vector.pieces
+        self._largest_id = max(leaf.ids.largest for leaf in vector.leaves)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map encoded observations `[B, n]` to `[B, vector.width]`.
+
+        Raises:
+            NotServedError: They have half precision, which does not represent all ids.
+        """
+        if x.dtype in HALF:
+            self._check_half(x.dtype)
+        tables = iter(self.tables)
+        pieces = []
+        for piece in self._pieces:
+            if isinstance(piece, slice):
+                pieces.append(x[:, piece])
+            else:
+                table = next(tables)
+                pieces.append(table(x[:, piece.columns]))
+        if len(pieces) == 1:
+            return pieces[0]
+        return OPS.side_by_side(pieces)  # type: ignore[no-any-return]
+
+    def _check_half(self, dtype: torch.dtype) -> None:
+        largest_exact = 2 / torch.finfo(dtype).eps  # up to this integer, each has a number
+        if self._largest_id > largest_exact:
+            raise NotServedError(
+                f"embeddings: {dtype} represents integers up to {largest_exact:,.0f}, but there are"
+                f" ids up to {self._largest_id:,}. Keep the model in float32, or run it under"
+                " torch.autocast."
+            )
+
+
+class _Table(nn.Module):
+    """Table with a row for each id of a leaf.
+
+    Args:
+        leaf: The leaf.
+    """
+
+    def __init__(self, leaf: EmbeddedLeaf) -> None:
+        super().__init__()
+        weight = torch.empty(leaf.rows, leaf.size)
+        self.weight = nn.Parameter(initialize(weight, "normal", {"std": 1.0}))
+        self._characters = leaf.ids.characters
+        # Not persistent: the space gives them, and they are not weights.
+        for name, values in leaf.places()._asdict().items():
+            self.register_buffer(name, torch.from_numpy(values), persistent=False)
+
+    lowest: Tensor
+    first_rows: Tensor
+    last_rows: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map a leaf's columns `[B, n]` to `[B, leaf.width]`."""
+        if self._characters is None:
+            return self._look_up(x).flatten(1)
+        rows = self._look_up(x[:, : self._characters])
+        mask = x[:, self._characters :, None].to(rows.dtype)
+        # A text without characters has the mean 0.
+        count = mask.sum(1).clamp(min=1)
+        return (rows * mask).sum(1) / count
+
+    def _look_up(self, ids: Tensor) -> Tensor:
+        """Return the rows of ids `[B, n]` as `[B, n, size]`; ids outside the space have the nearest
+        one's.
+        """
+        rows = ids.long() - self.lowest + self.first_rows
+        rows = torch.minimum(torch.maximum(rows, self.first_rows), self.last_rows)
+        return F.embedding(rows, self.weight)
 
 
 class FreeLogStd(nn.Module):
