@@ -208,8 +208,9 @@ def _check_same_keys(here: _Side, there: _Side, component: _Component) -> None:
     for key in keys:
         is_of_others = key in _KEYS_OF_OTHER_LAYERS
         if component.title == NET:
-            # The layers after all nets belong to the model around them.
-            is_of_others = is_of_others or key in OUTPUT_KEYS
+            # The layers after all nets belong to the model around them. Whether the net's own ids
+            # are embedded, the shapes of its weights show.
+            is_of_others = is_of_others or key in (*OUTPUT_KEYS, "embeddings")
         if is_of_others or key.endswith(_KEYS_OF_FIRST_VALUES):
             continue
         value = here.resolution.config[key]

@@ -31,7 +31,12 @@ from rlcatalog_sb3.spaces import (
 from rlcatalog_sb3.unread_masks import warn_of_info
 
 #: The kernel's config keys that affect encoded observations or raw actions.
-_KEYS_OF_ENCODING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
+_KEYS_OF_ENCODING = (
+    "action_bounds",
+    "action_mask_key",
+    "_disable_preprocessor_api",
+    "embeddings",
+)
 #: A bound so large that nothing is clipped.
 _LARGEST = float(np.finfo(np.float32).max)
 

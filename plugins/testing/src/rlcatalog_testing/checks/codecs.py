@@ -360,3 +360,34 @@ def leaves_cover_the_vector(trial: CodecTrial) -> None:
         path = trial.codec.info.path
         are_named = all(leaf.path.startswith(path) for leaf in leaves)
         require(are_named, f"{trial}: paths of leaves must begin with {path!r}")
+
+
+@check_codecs(
+    hint="let ids() return the lowest id and the number of ids of each entry, or None if the values"
+    " are no ids"
+)
+def ids_are_what_it_writes(trial: CodecTrial) -> None:
+    """If a codec says that it writes ids, the encoded values are integers in the range of these
+    ids.
+    """
+    ids = trial.codec.ids()
+    if ids is None:
+        raise NotApplicable("it writes no ids")
+    encoded = trial.encoded()
+    is_entry = np.ones(encoded.shape, bool)
+    if ids.characters is not None:
+        # A text: the ids of its characters, and a mask that is 1 for each of them.
+        width = 2 * ids.characters
+        mask = encoded[:, ids.characters :]
+        encoded = encoded[:, : ids.characters]
+        is_entry = mask == 1
+    else:
+        width = len(ids.counts)
+    require(
+        trial.codec.size == width,
+        f"{trial}: its ids are those of {width} values, but it writes {trial.codec.size}",
+    )
+    is_integer = encoded == np.round(encoded)
+    is_in_range = (encoded >= ids.lowest) & (encoded < ids.lowest + ids.counts)
+    are_ids = bool((is_integer & is_in_range)[is_entry].all())
+    require(are_ids, f"{trial}: it writes values that are not among its ids")
