@@ -177,6 +177,12 @@ def cases():
             Discrete(2),
             _disable_preprocessor_api=True,
         ),
+        "embedded integer": _case(Discrete(5, start=2), Discrete(2), embeddings=4),
+        "embedded integers": _case(
+            Dict({"d": Discrete(40_000), "m": MultiDiscrete([2, 3]), "t": Text(3), "v": VECTOR}),
+            Discrete(2),
+            embeddings={"d": 3, "m": 2, "t": 4},
+        ),
         "memory of a game": _case(
             Box(0, 255, (128,), np.uint8), Discrete(2), custom_preprocessor="atari_ram"
         ),

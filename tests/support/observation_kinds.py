@@ -69,6 +69,17 @@ KINDS = {
         Dict([("z", PAIR), ("a", Discrete(3)), ("image", Box(0, 255, (3, 3, 1), np.uint8))]),
         {},
     ),
+    "discrete, embedded": (Discrete(3, start=-1), {"embeddings": 4}),
+    "multi_discrete of rank 2, embedded": (MultiDiscrete([[3, 4], [2, 5]]), {"embeddings": 2}),
+    "text, embedded": (Text(6, min_length=0, charset="abc "), {"embeddings": 4}),
+    "dict, embedded": (
+        Dict({"a": PAIR, "item": Discrete(5), "on": Discrete(2), "word": Text(3, charset="ab")}),
+        {"embeddings": {"item": 3, "word": 2}},
+    ),
+    "repeated, embedded": (
+        Repeated(Tuple([PAIR, Repeated(Discrete(3, start=2), 2), Text(2, charset="ab")]), 3),
+        {"embeddings": {"obs[:][1][:]": 2, "obs[:][2]": 3}},
+    ),
     "empty dict beside a box": (Dict({"none": Dict({}), "some": PAIR}), {}),
     "all in one": (
         Dict(

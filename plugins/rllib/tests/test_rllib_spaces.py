@@ -71,7 +71,17 @@ def test_observations_are_stored_as_preprocessors_encode_them(rllib, space, mode
 @pytest.mark.parametrize(
     "kind",
     # Encoded observations of the other kinds have the same form.
-    ["box of rank 1", "box of rank 3, bytes", "discrete", "sequence", "dict", "all in one"],
+    [
+        "box of rank 1",
+        "box of rank 3, bytes",
+        "discrete",
+        "sequence",
+        "dict",
+        "all in one",
+        "discrete, embedded",
+        "dict, embedded",
+        "repeated, embedded",
+    ],
 )
 def test_learner_trains_on_encoded_observations(rllib, kind):
     space, model = OBSERVATION_SPACES[kind]

@@ -20,6 +20,7 @@ from faults import (
     with_mutants,
 )
 
+from rlcatalog.observations import Ids
 from rlcatalog_testing import cases, isolated_catalog, outcomes
 from rlcatalog_testing.checks import action_codecs, codecs, filters
 
@@ -117,6 +118,18 @@ class LeafWithoutItsLastValue(sound.HeadingCodec):
         return [replace(leaf, stop=leaf.stop - 1) for leaf in super().leaves(start)]
 
 
+class SaysThatAnglesAreIds(sound.HeadingCodec):
+    def ids(self):
+        return Ids(np.zeros(2, np.int64), np.full(2, 360))
+
+
+class IdsOfOneValue(sound.HeadingCodec):
+    """Writes two values, but has ids for one."""
+
+    def ids(self):
+        return Ids(np.zeros(1, np.int64), np.full(1, 360))
+
+
 #: A check, the faulty class that it finds, and the cause in the message of the error.
 FAULTY_PREPROCESSORS = [
     ("single_is_batch", ConstantBatches, "a list, compared with each on"),
@@ -137,6 +150,8 @@ FAULTY_PREPROCESSORS = [
     ("refuses_what_does_not_fit", AcceptsAnyNumber, "accepted -987654321, which is not in"),
     ("leaves_observations_alone", ReturnsItsBuffer, "an array that the next call writes into"),
     ("leaves_cover_the_vector", LeafWithoutItsLastValue, "its leaves begin at"),
+    ("ids_are_what_it_writes", SaysThatAnglesAreIds, "values that are not among its ids"),
+    ("ids_are_what_it_writes", IdsOfOneValue, "those of 1 values, but it writes 2"),
 ]
 
 
