@@ -30,7 +30,13 @@ TASKS = {
     "Fully connected layers": ("fcnet_", "post_fcnet_", "vf_share_layers", "no_final_linear"),
     "Images": ("conv_", "image_"),
     "Atari": ("preprocessor_pref", "framestack", "dim", "grayscale", "zero_mean", "atari_"),
-    "Dict, text and graph observations": ("input_nets", "text_", "sequence_", "graph_"),
+    "Dict, text and graph observations": (
+        "input_nets",
+        "embeddings",
+        "text_",
+        "sequence_",
+        "graph_",
+    ),
     "Checks, scaling and filters of observations": (
         "check_observations",
         "scale_integers",

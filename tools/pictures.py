@@ -68,6 +68,21 @@ def one_of() -> str:
     return rlcatalog.explain(gym.spaces.Box(-1, 1, (6,)), action, config, "torch").svg()
 
 
+def embeddings() -> str:
+    """Return the picture of a lookup whose net looks ids up in tables, as on the page about
+    observations.
+    """
+    obs = gym.spaces.Dict(
+        {
+            "item": gym.spaces.Discrete(100_000),
+            "price": gym.spaces.Box(0, 1, (2,), np.float32),
+            "review": gym.spaces.Text(200),
+        }
+    )
+    config = {"embeddings": {"item": 64, "review": 16}}
+    return rlcatalog.explain(obs, gym.spaces.Discrete(5), config, "torch").svg()
+
+
 def faster() -> Iterator[tuple[str, float]]:
     """Yield what was measured beside another library, and how many times faster rlcatalog is."""
     parts = json.loads((ROOT / "benchmarks/ratios.json").read_text(encoding="utf-8"))
@@ -158,6 +173,7 @@ DRAWN = {
     "pipeline.svg": pipeline,
     "critic.svg": critic,
     "one_of.svg": one_of,
+    "embeddings.svg": embeddings,
     "packages.svg": packages,
     "speed.svg": speed,
 }
