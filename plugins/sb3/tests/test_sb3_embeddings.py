@@ -63,28 +63,38 @@ def test_ids_reach_the_policy_unchanged():
     )
     obs = {"item": np.array([301]), "price": np.zeros((1, 2), np.float32)}
 
-    distribution = algorithm.policy.get_distribution(algorithm.policy.obs_to_tensor(obs)[0])
+    action, _ = algorithm.policy.predict(obs, deterministic=True)
+    value = algorithm.policy.predict_values(algorithm.policy.obs_to_tensor(obs)[0])
 
-    expected = to_policy(algorithm).act([{"item": 301, "price": np.zeros(2, np.float32)}])
-    logits = distribution.distribution.logits.detach().numpy()
-    shifted = expected.dist_inputs - np.logaddexp.reduce(expected.dist_inputs, axis=1)
-    np.testing.assert_allclose(logits, shifted, atol=1e-5)
+    step = to_policy(algorithm).act(
+        [{"item": 301, "price": np.zeros(2, np.float32)}], explore=False
+    )
+    np.testing.assert_array_equal(action, step.action)
+    np.testing.assert_allclose(value.detach().numpy().ravel(), step.value, atol=1e-6)
 
 
-def test_features_extractor_embeds():
-    env = RandomEnv(SHOP, THREE_ACTIONS)
+@pytest.mark.parametrize("is_flat", [True, False], ids=["flat", "as-it-is"])
+def test_features_extractor_embeds(is_flat):
+    # Without the catalog's wrapper, Stable-Baselines3 only takes choices that start at 0.
+    env = RandomEnv(spaces.Dict({"item": spaces.Discrete(300), "price": PAIR}), THREE_ACTIONS)
+    policy = "MultiInputPolicy"
+    if is_flat:
+        env = for_sb3(env, CONFIG)
+        policy = "MlpPolicy"
     algorithm = DQN(
-        "MultiInputPolicy",
+        policy,
         env,
         learning_starts=4,
         buffer_size=100,
         policy_kwargs=extractor_kwargs(CONFIG),
     )
 
+    before = algorithm.q_net.features_extractor.trunk.embedding.tables[0].weight.detach().clone()
+
     algorithm.learn(16)
 
-    weights = algorithm.policy.state_dict()
-    assert any(name.endswith("embedding.tables.0.weight") for name in weights)
+    table = algorithm.q_net.features_extractor.trunk.embedding.tables[0].weight
+    assert not table.equal(before)
 
 
 def test_environment_flattened_without_embeddings_is_refused():
