@@ -313,7 +313,7 @@ def _codecs_in_inseparable_parts(preprocessor: Preprocessor) -> dict[str, Prepro
     """Return the path of each codec inside a graph or a OneOf → the codec of that graph or OneOf,
     whose values a net reads as one vector.
     """
-    around = {}
+    around: dict[str, Preprocessor] = {}
     for codec in preprocessor.codecs():
         is_separable = codec.info.is_composite or codec.info.kind in ("repeated", "sequence")
         if not is_separable:
