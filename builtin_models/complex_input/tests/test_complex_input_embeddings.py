@@ -69,11 +69,11 @@ def test_texts_of_a_list_are_averaged(framework):
     words = Repeated(spaces.Text(3, min_length=0, charset="ab"), 2)
     policy = build(spaces.Dict({"speed": PAIR, "words": words}), {"words[:]": 2}, framework)
 
-    step = policy.act([{"speed": np.zeros(2, np.float32), "words": ["abb", "a"]}])
+    step = policy.act([{"speed": np.zeros(2, np.float32), "words": ["abb", "b"]}])
 
     table = policy.model.get_weights()["nets.1.embedding.tables.0.weight"]
     # The mean of the texts, each of which is the mean of its characters.
-    mean = ((table[0] + 2 * table[1]) / 3 + table[0]) / 2
+    mean = ((table[0] + 2 * table[1]) / 3 + table[1]) / 2
     features = np.concatenate([[0, 0], mean, [1]])[None]
     np.testing.assert_allclose(step.dist_inputs, logits_of(policy, features), atol=1e-5)
 
