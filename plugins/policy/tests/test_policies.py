@@ -161,6 +161,16 @@ def test_overrides_finds_methods_of_an_inner_model():
     assert policy.overrides("custom_loss")
 
 
+@pytest.mark.parametrize(
+    ("critic", "has_custom_loss"), [({}, False), ({"custom_model": WithCustomLoss}, True)], ids=str
+)
+def test_overrides_looks_at_both_sides_of_a_critic(critic, has_custom_loss):
+    policy = rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, {**SMALL, "critic": critic}, "torch")
+
+    # The model of both sides passes the loss on, which is not a loss of its own.
+    assert policy.overrides("custom_loss") is has_custom_loss
+
+
 def test_model_name_is_that_of_the_class(policy):
     assert policy.model_name == "FullyConnectedNetwork"
 

@@ -43,15 +43,33 @@ def make_model(policy=CatalogPolicy, *, env=None, algorithm=PPO, **policy_kwargs
 # --- compared with Stable-Baselines3's own policies -----------------------------------------------
 
 
-def copy_weights(own_policy, catalog_policy):
+#: What the weights of a catalog model begin with, for each part of Stable-Baselines3's own net.
+NAMES = {
+    "actor": "hidden",
+    "logits": "outputs.logits",
+    "log_std": "outputs.free_log_std.log_std",
+    "critic": "value_hidden",
+    "value": "outputs.value",
+}
+#: The same for a model with a critic of its own.
+NAMES_WITH_CRITIC = {
+    "actor": "policy.hidden",
+    "logits": "policy.outputs.logits",
+    "log_std": "policy.outputs.free_log_std.log_std",
+    "critic": "critic.hidden",
+    "value": "value",
+}
+
+
+def copy_weights(own_policy, catalog_policy, names=NAMES):
     """Copy the weights of Stable-Baselines3's own policy to a `CatalogPolicy`, layer by layer."""
     layers = {
-        "outputs.logits": own_policy.action_net,
-        "outputs.value": own_policy.value_net,
+        names["logits"]: own_policy.action_net,
+        names["value"]: own_policy.value_net,
     }
     networks = {
-        "hidden": own_policy.mlp_extractor.policy_net,
-        "value_hidden": own_policy.mlp_extractor.value_net,
+        names["actor"]: own_policy.mlp_extractor.policy_net,
+        names["critic"]: own_policy.mlp_extractor.value_net,
     }
     for name, network in networks.items():
         linear_layers = [layer for layer in network if isinstance(layer, nn.Linear)]
@@ -61,8 +79,9 @@ def copy_weights(own_policy, catalog_policy):
     for name, layer in layers.items():
         weights[f"{name}.weight"] = layer.weight.detach().numpy()
         weights[f"{name}.bias"] = layer.bias.detach().numpy()
+    # Only Stable-Baselines3's policies for Boxes have it.
     if hasattr(own_policy, "log_std"):
-        weights["outputs.free_log_std.log_std"] = own_policy.log_std.detach().numpy()
+        weights[names["log_std"]] = own_policy.log_std.detach().numpy()
     catalog_policy.model.set_weights(weights)  # raises if names or shapes differ
 
 
@@ -123,6 +142,78 @@ def test_translated_net_computes_the_outputs_of_the_own_net(
     torch.testing.assert_close(values, own_values, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(logp, own_logp, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(entropy, own_entropy, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space", "kwargs"),
+    [
+        pytest.param(
+            FIVE_NUMBERS,
+            TWO_NUMBERS,
+            {"net_arch": {"pi": [8], "vf": [6, 5]}, "log_std_init": 0.0},
+            id="dict",
+        ),
+        pytest.param(
+            FIVE_NUMBERS,
+            Discrete(3),
+            {"activation_fn": nn.ReLU, "net_arch": {"pi": [8, 7], "vf": [6]}},
+            id="activation",
+        ),
+        pytest.param(FIVE_NUMBERS, Discrete(3), {"net_arch": {"pi": [8]}}, id="linear critic"),
+        pytest.param(FIVE_NUMBERS, Discrete(3), {"net_arch": {"vf": (8,)}}, id="linear actor"),
+        pytest.param(
+            Dict({"a": FIVE_NUMBERS, "b": Discrete(3)}),
+            TWO_NUMBERS,
+            {"net_arch": {"pi": [8], "vf": [6]}, "activation_fn": nn.ELU},
+            id="Dict observation",
+        ),
+    ],
+)
+def test_different_sides_compute_the_outputs_of_the_own_net(
+    observation_space, action_space, kwargs
+):
+    env = RandomEnv(observation_space, action_space)
+    own_name = "MultiInputPolicy" if isinstance(observation_space, Dict) else "MlpPolicy"
+    own_policy = make_model(own_name, env=env, **kwargs).policy
+    catalog_policy = make_model(CatalogPolicy, env=env, **kwargs).policy
+    copy_weights(own_policy, catalog_policy, NAMES_WITH_CRITIC)
+    obs = sample_batch(observation_space, size=20)
+    actions = sample_batch(action_space, size=20)
+
+    values, logp, entropy = catalog_policy.evaluate_actions(obs, actions)
+
+    own_values, own_logp, own_entropy = own_policy.evaluate_actions(obs, actions)
+    torch.testing.assert_close(values, own_values, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(logp, own_logp, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(entropy, own_entropy, rtol=1e-5, atol=1e-6)
+
+
+def dense_net(weights, names, activation):
+    """Return a bare net of PyTorch with weights of a catalog model."""
+    layers = []
+    for name in names:
+        weight = torch.from_numpy(weights[f"{name}.weight"])
+        layer = nn.Linear(weight.shape[1], weight.shape[0])
+        layer.load_state_dict({"weight": weight, "bias": torch.from_numpy(weights[f"{name}.bias"])})
+        layers += [layer, activation()]
+    return nn.Sequential(*layers[:-1])  # no activation after the last layer
+
+
+def test_different_sides_are_two_bare_nets():
+    env = RandomEnv(FIVE_NUMBERS, Discrete(3))
+    net_arch = {"pi": [8, 7], "vf": [6]}
+    policy = make_model(env=env, net_arch=net_arch, activation_fn=nn.SiLU).policy
+    weights = policy.model.get_weights()
+    obs = torch.randn(20, 5)
+
+    actor = ["policy.hidden.layers.0", "policy.hidden.layers.1", "policy.outputs.logits"]
+    logits = dense_net(weights, actor, nn.SiLU)(obs)
+    values = dense_net(weights, ["critic.hidden.layers.0", "value"], nn.SiLU)(obs)
+
+    dist = policy.get_distribution(obs)
+    expected_logp = torch.log_softmax(logits, dim=1)[:, 0]
+    torch.testing.assert_close(dist.log_prob(torch.zeros(20)), expected_logp)
+    torch.testing.assert_close(policy.predict_values(obs), values)
 
 
 def test_a2c_translates_net_arch():
@@ -218,8 +309,8 @@ def test_log_std_is_set_by_its_weight():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arch": {"pi": [8], "vf": [9]}}, "same widths.*fcnet_hiddens in model"),
-        ({"net_arch": {"pi": [8]}}, "the same widths"),
+        ({"net_arch": {"pi": [8], "vf": [9], "qf": [9]}}, "net_arch=.*expected widths"),
+        ({"net_arch": {"pi": [8], "vf": 9}}, "net_arch=.*expected widths"),
         ({"net_arch": [64, {"pi": [8], "vf": [8]}]}, r"expected widths, as in \[64, 64\]"),
         ({"net_arch": 64}, "net_arch=64: expected widths"),
         ({"net_arch": [0]}, "expected widths"),
@@ -246,6 +337,27 @@ def test_values_without_translation_are_rejected(kwargs, message):
         ({"net_arch": [8]}, {"fcnet_hiddens": [9]}, r"net_arch=\[8\] .*fcnet_hiddens=\[9\]"),
         ({"net_arch": [8]}, {"vf_share_layers": True}, "net_arch=.*vf_share_layers=True"),
         (
+            {"net_arch": {"pi": [8], "vf": [9]}},
+            {"vf_share_layers": True},
+            "net_arch=.*vf_share_layers=True",
+        ),
+        (
+            {"net_arch": {"pi": [8], "vf": [9]}},
+            {"critic": {"fcnet_hiddens": [7]}},
+            r"critic=\{.fcnet_hiddens.: \[9\]\}.*\[7\]",
+        ),
+        ({"net_arch": [8]}, {"critic": {"fcnet_hiddens": [7]}}, "means critic=.*has critic="),
+        (
+            {"net_arch": [8]},
+            {"critic": {"custom_model": "gtrxl"}},
+            "critic: the model gtrxl does not read",
+        ),
+        (
+            {"activation_fn": nn.Tanh},
+            {"critic": {"fcnet_activation": "relu"}},
+            "fn=Tanh means critic=",
+        ),
+        (
             {"activation_fn": nn.Tanh},
             {"fcnet_activation": "ReLU"},
             "fn=Tanh .*fcnet_activation='ReLU'",
@@ -266,6 +378,18 @@ def test_arguments_that_contradict_the_config_are_rejected(kwargs, config, messa
             {"net_arch": [8]},
             "contains images.*post_fcnet_hiddens",
             id="net_arch, image",
+        ),
+        pytest.param(
+            IMAGE_42x42,
+            {"net_arch": {"pi": [8], "vf": [9]}},
+            r"critic=\{.post_fcnet_hiddens.: \[9\]\}",
+            id="different sides, image",
+        ),
+        pytest.param(
+            Dict({"a": FIVE_NUMBERS, "b": IMAGE_42x42}),
+            {"net_arch": {"pi": [8], "vf": [9]}},
+            r"contains images.*critic=",
+            id="different sides, Dict with an image",
         ),
         pytest.param(
             IMAGE_42x42,
@@ -316,6 +440,32 @@ def test_arguments_may_repeat_a_flattened_environment():
     assert config["fcnet_hiddens"] == [8]
     assert config["fcnet_activation"] == "relu"
     assert config["vf_share_layers"] is False
+
+
+def test_different_sides_join_a_critic_of_the_config():
+    config = {"critic": {"post_fcnet_hiddens": [5]}}
+    net_arch = {"pi": [8], "vf": [9]}
+
+    policy = make_model(model_config=config, net_arch=net_arch, activation_fn=nn.ReLU).policy
+
+    critic = {"fcnet_hiddens": [9], "fcnet_activation": "relu", "post_fcnet_hiddens": [5]}
+    assert policy.catalog_policy.config["fcnet_hiddens"] == [8]
+    assert policy.catalog_policy.config["critic"] == critic
+    assert config == {"critic": {"post_fcnet_hiddens": [5]}}  # unchanged
+
+
+def test_equal_sides_set_the_layers_of_a_critic():
+    policy = make_model(model_config={"critic": {}}, net_arch=[8]).policy
+
+    assert policy.catalog_policy.config["critic"] == {"fcnet_hiddens": [8]}
+
+
+def test_different_sides_serve_a_flattened_environment():
+    env = for_sb3(five_numbers_env(), {"fcnet_hiddens": [8]})
+
+    policy = make_model(env=env, net_arch={"pi": [8], "vf": [9]}).policy
+
+    assert policy.catalog_policy.config["critic"] == {"fcnet_hiddens": [9]}
 
 
 def test_arguments_may_not_contradict_a_flattened_environment():
@@ -407,6 +557,10 @@ def test_recurrent_policy_translates_log_std_init(sb3_contrib):
     ("kwargs", "message"),
     [
         ({"net_arch": [8]}, "after the memory.*Set fcnet_hiddens"),
+        (
+            {"net_arch": {"pi": [8], "vf": [9]}},
+            r"after the memory.*critic=\{.fcnet_hid",
+        ),
         ({"activation_fn": nn.ReLU}, "after the memory.*Set fcnet_activation"),
         (
             {"lstm_hidden_size": 8},
@@ -428,14 +582,19 @@ def test_recurrent_policy_rejects_layers_after_the_memory(sb3_contrib, kwargs, m
 # --- saving ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[[8], [9]], ids=["equal sides", "different sides"])
+def critic_layers(request):
+    return request.param
+
+
 @pytest.fixture(params=[False, True], ids=["own spaces", "flattened"])
-def model_with_keywords(request):
+def model_with_keywords(request, critic_layers):
     """PPO, trained for a rollout, whose policy was built with translated arguments."""
     env = five_numbers_env()
     if request.param:
         env = for_sb3(env, {"gaussian_log_std_max": 1.0})
     model = make_model(
-        env=env, net_arch={"pi": [8], "vf": [8]}, activation_fn=nn.ELU, log_std_init=0.0
+        env=env, net_arch={"pi": [8], "vf": critic_layers}, activation_fn=nn.ELU, log_std_init=0.0
     )
     return model.learn(64)
 

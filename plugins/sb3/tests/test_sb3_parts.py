@@ -135,3 +135,78 @@ def test_rates_of_parts_survive_load(tmp_path):
 def test_rate_of_unknown_part_is_refused():
     with pytest.raises(ConfigError, match="lr_parts: this model has no part"):
         make_ppo(lr_parts={"backbone": 1e-5})
+
+
+# --- a critic of its own --------------------------------------------------------------------------
+
+WITH_CRITIC = {"fcnet_hiddens": [8], "critic": {"fcnet_hiddens": [6]}}
+STATISTICS_IN_CRITIC = {"fcnet_hiddens": [8], "critic": {"custom_model": Normalized}}
+STATISTICS_IN_POLICY = {"custom_model": Normalized, "critic": {"fcnet_hiddens": [6]}}
+
+
+@pytest.mark.parametrize("cls", [PPO, A2C])
+@pytest.mark.parametrize(
+    ("frozen_part", "config", "learning_parts"),
+    [
+        ("critic.trunk", STATISTICS_IN_CRITIC, ["trunk", "head", "critic.value"]),
+        ("critic", STATISTICS_IN_CRITIC, ["trunk", "head"]),
+        ("trunk", STATISTICS_IN_POLICY, ["head", "critic.trunk", "critic.value"]),
+    ],
+    ids=["critic.trunk", "critic", "trunk"],
+)
+def test_frozen_part_beside_a_critic_keeps_all_bytes(cls, frozen_part, config, learning_parts):
+    algorithm = cls(
+        CatalogPolicy,
+        "CartPole-v1",
+        n_steps=64,
+        device="cpu",
+        policy_kwargs={"model_config": {**config, "freeze_parts": [frozen_part]}},
+    )
+    model = algorithm.policy.model
+    before = copy_tensors(model)
+
+    algorithm.learn(64)
+
+    assert find_changes(model, before) == names_of(model, *learning_parts)
+
+
+def test_frozen_memory_of_a_critic_keeps_all_bytes():
+    contrib = pytest.importorskip("rlcatalog_sb3.contrib", reason="sb3-contrib is not installed")
+    gru = {"use_gru": True, "gru_cell_size": 4}
+    config = {
+        "fcnet_hiddens": [8],
+        **gru,
+        "critic": {"fcnet_hiddens": [6], **gru},
+        "freeze_parts": ["critic.memory"],
+    }
+    algorithm = contrib.RecurrentPPO(
+        contrib.CatalogRecurrentPolicy,
+        "CartPole-v1",
+        n_steps=64,
+        device="cpu",
+        policy_kwargs={"model_config": config},
+    )
+    model = algorithm.policy.model
+    before = copy_tensors(model)
+
+    algorithm.learn(64)
+
+    learning_parts = ["trunk", "memory", "head", "critic.trunk", "critic.value"]
+    assert find_changes(model, before) == names_of(model, *learning_parts)
+
+
+@pytest.mark.parametrize("part", ["critic.trunk", "critic.value", "critic"])
+def test_rates_of_a_critics_parts_follow_schedule(part):
+    algorithm = make_ppo(model_config=WITH_CRITIC, lr_parts={part: 1e-5})
+    optimizer = algorithm.policy.optimizer
+    rates = record_rates(optimizer)
+
+    algorithm.learn(64)
+
+    weights = dict(algorithm.policy.model.named_parameters())
+    weights_of_part = {id(weights[name]) for name in names_of(algorithm.policy.model, part)}
+    assert {id(weight) for weight in optimizer.param_groups[1]["params"]} == weights_of_part
+    # Two rollouts with two steps each: 32 and then 0 of 64 steps remain at their updates.
+    rest, critic = zip(*rates, strict=True)
+    assert rest == pytest.approx([0.5e-3, 0.5e-3, 0.0, 0.0])
+    assert critic == pytest.approx([0.5e-5, 0.5e-5, 0.0, 0.0])

@@ -22,7 +22,10 @@ from .manifest import (
     config_from_plain as config_from_plain,
     plain_config as plain_config,
 )
-from .non_finite import check_finite_step as check_finite_step
+from .non_finite import (
+    check_finite_step as check_finite_step,
+    check_observations as check_observations,
+)
 from .part_loading import load_part as load_part
 from .policy import Policy as Policy
 from .saving import chosen_config as chosen_config, forget as forget

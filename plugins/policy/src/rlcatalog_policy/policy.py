@@ -183,8 +183,13 @@ class Policy:
         """Return whether the model, or a model inside it, overrides a method of `ModelV2`, such as
         `"custom_loss"`.
         """
-        models = model_chain(self.model)
-        return any(getattr(type(model), method) is not getattr(ModelV2, method) for model in models)
+        for model in model_chain(self.model):
+            # Its methods only pass a call on to both of its sides, which are in the chain as well.
+            if isinstance(model, SeparateCritic):
+                continue
+            if getattr(type(model), method) is not getattr(ModelV2, method):
+                return True
+        return False
 
     # --- acting -----------------------------------------------------------------------------------
 

@@ -174,6 +174,12 @@ class ActorCritic:
         outputs = run_without_memory(self.model, inputs)
         return outputs, values_of(self.model).unsqueeze(1)
 
+    def outputs_without_critic(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Run a model without memory, but not its critic if it has one of its own, and return its
+        outputs `[B, n]`.
+        """
+        return run_without_memory(self.policy.acting_model, inputs)
+
     def dist_for(self, outputs: Tensor, mask: Tensor | None) -> ActionDistribution:
         """Return the distribution for a model's outputs, with action masks applied.
 

@@ -22,6 +22,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor
 
 from rlcatalog.frameworks import Array
+from rlcatalog.models import SeparateCritic
 from rlcatalog.reporting import warn_caller
 from rlcatalog_sb3.actor_critic import CatalogDistribution
 from rlcatalog_sb3.memories import StatePacker, States
@@ -131,11 +132,15 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     def get_distribution(  # type: ignore[override]
         self, obs: PyTorchObs, lstm_states: States, episode_starts: Tensor
     ) -> tuple[CatalogDistribution, States]:
-        """Return the distribution over raw actions, and the new states."""
+        """Return the distribution over raw actions, and the new states.
+
+        A critic of its own does not run, so that its states stay the same. Entries of Dict
+        observations that only it sees may be missing.
+        """
         actor_critic = self.actor_critic
         memory = self._packer.unpack(lstm_states, episode_starts)
-        encoded = actor_critic.observer.encode(obs)
-        outputs, states = self._run_step(encoded, memory)
+        encoded = actor_critic.observer.encode_for_acting(obs)
+        outputs, states = self._run_step(encoded, memory, without_critic=True)
         mask = actor_critic.observer.mask(obs)
         return CatalogDistribution(actor_critic, actor_critic.dist_for(outputs, mask)), states
 
@@ -149,7 +154,13 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return values
 
     def _run_step(
-        self, encoded: Tensor, memory: list[Tensor], *, training: bool = False, **flags: bool
+        self,
+        encoded: Tensor,
+        memory: list[Tensor],
+        *,
+        training: bool = False,
+        without_critic: bool = False,
+        **flags: bool,
     ) -> tuple[Tensor, States]:
         """Run the model for one step of each episode, and return its outputs `[B, n]` and the new
         states.
@@ -158,11 +169,16 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             encoded: Encoded observations `[B, ...]`.
             memory: The memory's state vectors `[B, n]`.
             training: Whether gradients will be computed.
+            without_critic: Whether to leave out a critic of its own, if the model has one.
             flags: More inputs of the model, such as `values_only=True`.
         """
         inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
         lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
-        outputs, new_memory = self.actor_critic.model(inputs, memory, lengths)
+        model = self.actor_critic.model
+        if without_critic and isinstance(model, SeparateCritic):
+            outputs, new_memory = model.run_policy(inputs, memory, lengths)
+        else:
+            outputs, new_memory = model(inputs, memory, lengths)
         return outputs, self._packer.pack(new_memory)
 
     def _run_step_with_values(

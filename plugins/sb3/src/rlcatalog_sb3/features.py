@@ -21,8 +21,9 @@ from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
 from rlcatalog_sb3.memories import run_without_memory
 from rlcatalog_sb3.observations import make_encoder, make_flat_encoder
-from rlcatalog_sb3.refusals import algorithm_around, keys_that_select, refuse_filter
+from rlcatalog_sb3.refusals import algorithm_around, refuse_filter
 from rlcatalog_sb3.saved_rules import find_rules, keep_rules
+from rlcatalog_sb3.sides import keys_that_select
 from rlcatalog_sb3.spaces import (
     MASK,
     Lookup,
@@ -63,8 +64,8 @@ class CatalogExtractor(CombinedExtractor):
             with, or the process's.
 
     Raises:
-        NotServedError: The config selects a memory, a head or a filter, or the observations contain
-            action masks.
+        NotServedError: The config selects a memory, a head, a filter or a critic, or the
+            observations contain action masks.
     """
 
     def __init__(
@@ -153,8 +154,9 @@ def _build_parts(catalog: Catalog, origin: Origin | None, resolution: Resolution
     refuse_filter(resolution)
     if resolution.critic is not None:
         raise NotServedError(
-            "critic: Stable-Baselines3's DQN, SAC and TD3 have their own critics; a features"
-            " extractor is only a trunk. Remove critic and obs_groups from the model config."
+            "critic: a features extractor is only a trunk, and Stable-Baselines3's DQN, SAC and TD3"
+            " have their own critics. Train with PPO or A2C and CatalogPolicy, which serve it, or"
+            " remove critic and obs_groups from the model config."
         )
     for slot in ("memory", "head"):
         if resolution.choices[slot].part is not None:

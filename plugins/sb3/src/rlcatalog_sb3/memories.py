@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rlcatalog import ModelV2, Policy
+from rlcatalog import ModelV2
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import Array
 from rlcatalog_sb3.algorithms import TrainingLoop
+from rlcatalog_sb3.sides import Side
 
 States = tuple[Tensor, ...]
 
@@ -28,14 +29,12 @@ _USE_RECURRENT_PPO = (
 _USE_ANOTHER_ENGINE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 
 
-def refuse_memory(policy: Policy, name: str, where: str, loop: TrainingLoop) -> None:
-    """Reject a memory that the training loop does not support, and a recurrent loop for a model
+def refuse_memory(sides: Sequence[Side], loop: TrainingLoop) -> None:
+    """Reject memories that the training loop does not support, and a recurrent loop for a model
     without memory.
 
     Args:
-        policy: The policy.
-        name: The memory's owner, for error messages.
-        where: The config keys that select the memory, for error messages.
+        sides: The sides of the model.
         loop: The training loop.
 
     Raises:
@@ -43,25 +42,33 @@ def refuse_memory(policy: Policy, name: str, where: str, loop: TrainingLoop) -> 
             zero, unlike attention's state.
         ConfigError: The training loop needs states, but the model has none.
     """
-    initial_state = policy.memory.initial
-    if not initial_state:
+    sides_with_memory = [side for side in sides if side.initial_state]
+    if not sides_with_memory:
         if loop.keeps_states:
             raise ConfigError(
                 "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or"
                 " use CatalogPolicy and PPO."
             )
         return
-    is_supported = all(_is_zero_float_vector(part) for part in initial_state)
+    unsupported_sides = [side for side in sides_with_memory if not _can_be_stored(side)]
     if not loop.keeps_states:
-        subject = where or f"{name} is recurrent (get_initial_state() is not empty): "
-        advice = _USE_RECURRENT_PPO if is_supported else _USE_ANOTHER_ENGINE
+        side = sides_with_memory[0]
+        subject = side.where
+        if side.resolution.choices["memory"].part is None:
+            subject += f"{side.name} is recurrent (get_initial_state() is not empty): "
+        advice = _USE_ANOTHER_ENGINE if unsupported_sides else _USE_RECURRENT_PPO
         raise NotServedError(f"{subject}{loop.algorithm} keeps no state between steps. {advice}")
-    if not is_supported:
-        shapes = [part.shape for part in initial_state]
+    for side in unsupported_sides:
+        shapes = [part.shape for part in side.initial_state]
         raise NotServedError(
-            f"{where}RecurrentPPO supports states of float vectors that are initially zero, as in"
-            f" an LSTM; {name} has states of shapes {shapes}. {_USE_ANOTHER_ENGINE}"
+            f"{side.where}RecurrentPPO supports states of float vectors that are initially zero, as"
+            f" in an LSTM; {side.name} has states of shapes {shapes}. {_USE_ANOTHER_ENGINE}"
         )
+
+
+def _can_be_stored(side: Side) -> bool:
+    """Return whether RecurrentPPO can store the states of a side of a model."""
+    return all(_is_zero_float_vector(part) for part in side.initial_state)
 
 
 def _is_zero_float_vector(state: Array) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlcatalog import Policy, Preprocessor
 from rlcatalog.frameworks import Array
+from rlcatalog_policy import check_observations
 from rlcatalog_sb3.spaces import MASK, OBS, Origin, Space, is_transposed
 
 #: Action masks that Stable-Baselines3 passes beside the observations.
@@ -52,7 +53,28 @@ class Observer:
             self.has_mask_columns = has_masks
             if has_masks:
                 self._mask_key = MASK
+        #: Whether entries that only a critic sees may be missing; a flat vector contains all.
+        self._may_lack_entries = origin is None and policy.encoder.policy_encoder is not None
         self.has_masks = self._mask_key is not None
+
+    def encode_for_acting(self, obs: PyTorchObs) -> Tensor:
+        """Return encoded observations `[B, *encoded shape]` for the policy without its critic.
+
+        Entries of Dict observations that only the critic sees may be missing; they are encoded as
+        zeros.
+
+        Raises:
+            ObservationError: An entry is missing that the policy sees.
+            NonFiniteError: An observation contains NaN or infinity.
+        """
+        encoder = self.policy.encoder
+        if not self._may_lack_entries or not encoder.lacks_critic_entries(obs):
+            return self.encode(obs)
+        env_arrays = self._to_env_arrays(obs)
+        # The caller reads the masks.
+        batch = encoder.encode_batch(env_arrays, mask=None)
+        check_observations(batch.obs, self.policy.preprocessor)
+        return _to_tensor(batch.obs, _device(obs))
 
     def mask(self, obs: PyTorchObs, given: Masks = None) -> Tensor | None:
         """Return the action masks for acting, boolean `[B, m]`, or None.
@@ -198,8 +220,11 @@ def make_array_converter(space: Space, layout: str | None) -> Callable[[Any], An
 def _convert_entries(
     converters: Mapping[str, Callable[[Tensor], Array]], obs: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """Convert each entry of a Dict observation with the function for its key."""
-    return {key: convert(obs[key]) for key, convert in converters.items()}
+    """Convert each entry of a Dict observation with the function for its key.
+
+    Entries that only a critic sees may be missing.
+    """
+    return {key: converters[key](entry) for key, entry in obs.items()}
 
 
 def _to_tensor(array: Array, device: torch.device) -> Tensor:

@@ -19,7 +19,6 @@ from rlcatalog.frameworks import Array
 from rlcatalog_policy import UNSAVED_RULES, config_with_model
 from rlcatalog_sb3.actor_critic import ActorCritic, CatalogDistribution
 from rlcatalog_sb3.algorithms import TrainingLoop
-from rlcatalog_sb3.memories import run_without_memory
 from rlcatalog_sb3.observations import Masks
 from rlcatalog_sb3.private_api import EARLIER_LEARNING_RATE, SavablePolicy
 from rlcatalog_sb3.refusals import BuilderClass, builder_of, refuse_algorithm
@@ -284,11 +283,13 @@ class WithoutMemory(CatalogBasePolicy):
         return values, logp, entropy
 
     def get_distribution(self, obs: PyTorchObs, action_masks: Masks = None) -> Any:
-        """Return the masked distribution over raw actions."""
+        """Return the masked distribution over raw actions.
+
+        Entries of Dict observations that only a critic sees may be missing.
+        """
         actor_critic = self.actor_critic
-        encoded = actor_critic.observer.encode(obs)
-        inputs = {"obs": encoded, "is_training": False}
-        outputs = run_without_memory(actor_critic.model, inputs)
+        encoded = actor_critic.observer.encode_for_acting(obs)
+        outputs = actor_critic.outputs_without_critic({"obs": encoded, "is_training": False})
         mask = actor_critic.observer.mask(obs, action_masks)
         return CatalogDistribution(actor_critic, actor_critic.dist_for(outputs, mask))
 

@@ -76,7 +76,8 @@ class _Argument(NamedTuple):
     Attributes:
         name: The argument's name.
         value: Its value.
-        resolution: The parts that the model config selects.
+        resolution: The parts that the model config selects, with a critic of its own if
+            `model_config` or `net_arch` asks for one.
         is_after_memory: Whether Stable-Baselines3 would apply the argument to layers that come
             after a memory.
     """
@@ -89,7 +90,11 @@ class _Argument(NamedTuple):
     @property
     def text(self) -> str:
         """The argument as it is written in a call, for error messages."""
-        return f"{self.name}={_describe(self.value)}"
+        return _text_of_argument(self.name, self.value)
+
+
+def _text_of_argument(name: str, value: Any) -> str:
+    return f"{name}={_describe(value)}"
 
 
 def translate_keywords(
@@ -101,8 +106,9 @@ def translate_keywords(
     """Return the model config with keys translated from keyword arguments for Stable-Baselines3's
     policies.
 
-    `net_arch` sets `fcnet_hiddens` and `vf_share_layers=False`, `activation_fn` sets
-    `fcnet_activation`, and `log_std_init=0.0` sets `free_log_std=True`.
+    `net_arch` sets `fcnet_hiddens` and `vf_share_layers=False`, and different layers for the actor
+    and the critic set `critic={"fcnet_hiddens": …}`. `activation_fn` sets `fcnet_activation`, and
+    `log_std_init=0.0` sets `free_log_std=True`.
 
     Args:
         keywords: The arguments.
@@ -117,22 +123,78 @@ def translate_keywords(
         if name not in _TRANSLATIONS:
             raise _not_accepted(name, loop.policy)
     resolution = resolve(config)
-    explicit = resolution.config.explicit
     result: dict[str, Any] = dict(config or {})
+    net_arch = keywords.get("net_arch")
+    if net_arch is not None and resolution.critic is None and _has_different_sides(net_arch):
+        argument = _Argument("net_arch", net_arch, resolution, is_after_memory=loop.keeps_states)
+        _check_critic_can_be_added(argument)
+        result["critic"] = {}
+        resolution = resolve(result)
     for name, value in keywords.items():
         if value is None:  # the default of net_arch
             continue
         argument = _Argument(name, value, resolution, is_after_memory=loop.keeps_states)
         translate = _TRANSLATIONS[name]
-        for key, key_value in translate(argument).items():
-            if key not in explicit:
-                result[key] = key_value
-            elif not same(_in_translated_form(key, explicit[key]), key_value):
-                raise ConfigError(
-                    f"policy_kwargs: {argument.text} means {key}={shown(key_value)}, but"
-                    f" model_config has {key}={shown(explicit[key])}. Remove one of them."
-                )
+        _add_keys(argument, translate(argument), resolution.config.explicit, result)
     return result
+
+
+def _add_keys(
+    argument: _Argument,
+    keys: Mapping[str, Any],
+    explicit: Mapping[str, Any],
+    result: dict[str, Any],
+    *,
+    is_of_critic: bool = False,
+) -> None:
+    """Add the keys that an argument stands for to a model config.
+
+    Args:
+        argument: The argument.
+        keys: The keys; those of a critic are in `"critic"`.
+        explicit: The keys that the user set.
+        result: The model config, or the critic's config, which this function changes.
+        is_of_critic: Whether it is the critic's.
+
+    Raises:
+        ConfigError: The argument contradicts a key that the user set.
+    """
+    for key, value in keys.items():
+        if key == "critic":
+            critic = argument.resolution.critic
+            assert critic is not None  # otherwise, a translation returns no keys for it
+            config_of_critic = dict(result["critic"])
+            _add_keys(argument, value, critic.config.explicit, config_of_critic, is_of_critic=True)
+            result["critic"] = config_of_critic
+        elif key not in explicit:
+            result[key] = value
+        elif not same(_in_translated_form(key, explicit[key]), value):
+            raise _contradiction(
+                argument.text, key, value, explicit[key], is_of_critic=is_of_critic
+            )
+
+
+def _contradiction(
+    argument: str, key: str, value: Any, given: Any, *, is_of_critic: bool = False
+) -> ConfigError:
+    """Return the error for an argument that contradicts the model config.
+
+    Args:
+        argument: The argument as it is written in a call.
+        key: The key that it stands for.
+        value: The value that it means.
+        given: The value in the model config.
+        is_of_critic: Whether the key is one of the critic's config.
+    """
+    meaning = f"{key}={shown(value)}"
+    found = f"{key}={shown(given)}"
+    if is_of_critic:
+        meaning = f"critic={{{key!r}: {shown(value)}}}"
+        found = f"critic={{{key!r}: {shown(given)}}}"
+    return ConfigError(
+        f"policy_kwargs: {argument} means {meaning}, but model_config has {found}. Remove one of"
+        " them."
+    )
 
 
 #: Keyword arguments that this package's policies accept.
@@ -160,45 +222,89 @@ def _not_accepted(name: str, policy: str) -> ConfigError:
 
 
 def _translate_net_arch(argument: _Argument) -> dict[str, Any]:
-    """Return the keys for `net_arch`: identical stacks of layers for the actor and the critic."""
-    _check_place_in_net(
-        argument,
-        "fcnet_hiddens",
-        image_advice="In model_config, conv_filters sets the convolutions and post_fcnet_hiddens"
-        " the layers after them.",
-    )
-    widths = _shared_widths(argument)
-    is_sequence = isinstance(widths, list | tuple)
-    if not is_sequence or not all(_is_width(width) for width in widths):
-        raise ConfigError(
-            f"policy_kwargs: {argument.text}: expected widths, as in [64, 64] or dict(pi=[64, 64],"
-            " vf=[64, 64])."
-        )
-    return {"fcnet_hiddens": [int(width) for width in widths], "vf_share_layers": False}
+    """Return the keys for `net_arch`: separate stacks of layers for the actor and the critic."""
+    widths = _widths_of_sides(argument.value)
+    _check_place_of_layers(argument, widths)
+    keys: dict[str, Any] = {"fcnet_hiddens": widths.actor, "vf_share_layers": False}
+    if argument.resolution.critic is not None:
+        keys["critic"] = {"fcnet_hiddens": widths.critic}
+    return keys
 
 
-def _shared_widths(argument: _Argument) -> Any:
-    """Return the widths that `net_arch` has for both the actor and the critic, unchecked.
+def _check_critic_can_be_added(argument: _Argument) -> None:
+    """Raise an error unless the layers that `net_arch` has for the critic alone can become a critic
+    of its own.
 
     Raises:
-        ConfigError: The actor and the critic have different widths.
+        ConfigError: The layers are at a different place, or the model config lets the actor and
+            the critic share their layers.
     """
-    net_arch = argument.value
+    _check_place_of_layers(argument, _widths_of_sides(argument.value))
+    shares_layers = argument.resolution.config.explicit.get("vf_share_layers")
+    if shares_layers:
+        raise _contradiction(argument.text, "vf_share_layers", value=False, given=shares_layers)
+
+
+def _check_place_of_layers(argument: _Argument, widths: _SideWidths) -> None:
+    """Raise an error unless the catalog's model has dense layers where `net_arch` expects them."""
+    image_advice = (
+        "In model_config, conv_filters sets the convolutions and post_fcnet_hiddens the layers"
+        " after them."
+    )
+    critic_advice = ""
+    if widths.actor != widths.critic:
+        image_advice += _advice_for_critic("post_fcnet_hiddens", widths)
+        critic_advice = _advice_for_critic("fcnet_hiddens", widths)
+    _check_place_in_net(
+        argument, "fcnet_hiddens", image_advice=image_advice, critic_advice=critic_advice
+    )
+
+
+def _advice_for_critic(key: str, widths: _SideWidths) -> str:
+    """Return the sentence that says which key gives the critic other layers than the actor."""
+    return f" There, critic={{{key!r}: {shown(widths.critic)}}} gives the critic layers of its own."
+
+
+class _SideWidths(NamedTuple):
+    """The widths of the hidden layers of the actor and the critic."""
+
+    actor: list[int]
+    critic: list[int]
+
+
+def _has_different_sides(net_arch: Any) -> bool:
+    """Return whether the actor and the critic have layers of different widths."""
+    widths = _widths_of_sides(net_arch)
+    return widths.actor != widths.critic
+
+
+def _widths_of_sides(net_arch: Any) -> _SideWidths:
+    """Return the widths that `net_arch` has for the actor and for the critic.
+
+    Raises:
+        ConfigError: It contains something else than widths for these two.
+    """
+    sides = net_arch
     is_sequence = isinstance(net_arch, list | tuple)
     if is_sequence and len(net_arch) == 1 and isinstance(net_arch[0], Mapping):
-        net_arch = net_arch[0]  # the form used before Stable-Baselines3 1.8
-    if not isinstance(net_arch, Mapping):
-        return net_arch
-    actor = net_arch.get("pi", [])
-    critic = net_arch.get("vf", [])
-    has_other_entries = bool(set(net_arch) - {"pi", "vf"})
-    if has_other_entries or not same(list(actor), list(critic)):
+        sides = net_arch[0]  # the form used before Stable-Baselines3 1.8
+    if not isinstance(sides, Mapping):
+        sides = {"pi": sides, "vf": sides}
+    other_names = set(sides) - {"pi", "vf"}
+    # As in Stable-Baselines3, a missing list means no hidden layers.
+    actor = sides.get("pi", [])
+    critic = sides.get("vf", [])
+    if other_names or not _are_widths(actor) or not _are_widths(critic):
         raise ConfigError(
-            f"policy_kwargs: {argument.text}: the catalog's actor and critic have layers of the"
-            " same widths. Pass the same list for both, or set fcnet_hiddens in model_config. For"
-            " other nets, write a custom_model."
+            f"policy_kwargs: {_text_of_argument('net_arch', net_arch)}: expected widths, as in"
+            " [64, 64] or dict(pi=[64, 64], vf=[64, 64]). For other nets, write a custom_model."
         )
-    return actor
+    return _SideWidths([int(width) for width in actor], [int(width) for width in critic])
+
+
+def _are_widths(value: Any) -> bool:
+    """Return whether a value is a list of widths."""
+    return isinstance(value, list | tuple) and all(_is_width(width) for width in value)
 
 
 def _is_width(value: Any) -> bool:
@@ -207,7 +313,7 @@ def _is_width(value: Any) -> bool:
 
 
 def _translate_activation_fn(argument: _Argument) -> dict[str, Any]:
-    """Return the key for `activation_fn`."""
+    """Return the keys for `activation_fn`, which holds for the actor and the critic."""
     _check_place_in_net(
         argument,
         "fcnet_activation",
@@ -223,7 +329,10 @@ def _translate_activation_fn(argument: _Argument) -> dict[str, Any]:
             f" {known}. For others, set fcnet_activation"
             " in model_config to a callable."
         )
-    return {"fcnet_activation": name}
+    keys: dict[str, Any] = {"fcnet_activation": name}
+    if argument.resolution.critic is not None:
+        keys["critic"] = {"fcnet_activation": name}
+    return keys
 
 
 def _translate_log_std_init(argument: _Argument) -> dict[str, Any]:
@@ -241,11 +350,13 @@ def _translate_log_std_init(argument: _Argument) -> dict[str, Any]:
     value = argument.value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or value != 0:
+        weight = "outputs.free_log_std.log_std"
+        if resolution.critic is not None:
+            weight = f"policy.{weight}"
         raise ConfigError(
             f"policy_kwargs: {argument.text}: in the catalog, they start at 0 if model_config has"
             " free_log_std=True. For another initial value, set that key, and change the weight"
-            " 'outputs.free_log_std.log_std' of the algorithm's policy.model with get_weights and"
-            " set_weights."
+            f" {weight!r} of the algorithm's policy.model with get_weights and set_weights."
         )
     return {"free_log_std": True}
 
@@ -258,13 +369,16 @@ _TRANSLATIONS: dict[str, Callable[[_Argument], dict[str, Any]]] = {
 }
 
 
-def _check_place_in_net(argument: _Argument, key: str, *, image_advice: str) -> None:
+def _check_place_in_net(
+    argument: _Argument, key: str, *, image_advice: str, critic_advice: str = ""
+) -> None:
     """Raise an error unless the catalog's model has dense layers where an argument expects them.
 
     Args:
         argument: The argument.
         key: The model config key that the argument would set.
         image_advice: Which keys to set instead if the observation contains images.
+        critic_advice: What to set for the critic in the other cases.
 
     Raises:
         ConfigError: The layers are at a different place, or the model has no such dense layers.
@@ -273,19 +387,45 @@ def _check_place_in_net(argument: _Argument, key: str, *, image_advice: str) -> 
     if argument.is_after_memory:
         raise ConfigError(
             f"policy_kwargs: {argument.text}: Stable-Baselines3's layers come after the memory, but"
-            f" the catalog's before it. Set {key} in model_config."
+            f" the catalog's before it. Set {key} in model_config.{critic_advice}"
         )
     if has_images(resolution.request.obs):
         raise ConfigError(
             f"policy_kwargs: {argument.text}: the observation contains images. {image_advice}"
         )
+    _check_reads_key(argument, resolution, key, critic_advice=critic_advice)
+    if resolution.critic is not None:
+        _check_reads_key(argument, resolution.critic, key, place="critic: ")
+
+
+def _check_reads_key(
+    argument: _Argument,
+    resolution: Resolution,
+    key: str,
+    *,
+    place: str = "",
+    critic_advice: str = "",
+) -> None:
+    """Raise an error unless the trunk of one side of the model reads a key.
+
+    Args:
+        argument: The argument.
+        resolution: The choices for this side.
+        key: The model config key that the argument would set.
+        place: The beginning of the message about this side.
+        critic_advice: What to set for the critic.
+
+    Raises:
+        ConfigError: The trunk does not read it.
+    """
     trunk = resolution.part("trunk")
-    if not _may_read_key(resolution, trunk, key):
-        trunk_keys = ", ".join(resolution.config_keys(trunk)) or "it has none"
-        raise ConfigError(
-            f"policy_kwargs: {argument.text}: the model {trunk.name} does not read {key}. Set its"
-            f" keys in model_config: {trunk_keys}."
-        )
+    if _may_read_key(resolution, trunk, key):
+        return
+    trunk_keys = ", ".join(resolution.config_keys(trunk)) or "it has none"
+    raise ConfigError(
+        f"policy_kwargs: {argument.text}: {place}the model {trunk.name} does not read {key}. Set"
+        f" its keys in model_config: {trunk_keys}.{critic_advice}"
+    )
 
 
 def _may_read_key(resolution: Resolution, part: Part, key: str) -> bool:

@@ -16,6 +16,7 @@ from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog_sb3.algorithms import OWN_NETS, TrainingLoop
 from rlcatalog_sb3.memories import refuse_memory
+from rlcatalog_sb3.sides import Side, sides_of
 from rlcatalog_sb3.spaces import Space
 
 
@@ -176,17 +177,6 @@ def refuse_filter(resolution: Resolution) -> None:
         )
 
 
-def keys_that_select(resolution: Resolution, slot: str) -> str:
-    """Return the given config keys that select the part for a slot, or the part's name if there are
-    none.
-    """
-    part = resolution.part(slot)
-    # Keys that the part only reads belong to other parts, so they do not select it.
-    own_keys = set(resolution.config_keys(part)) - set(part.declaration.reads)
-    given_keys = [key for key in resolution.config.given if key in own_keys]
-    return ", ".join(given_keys) or part.name
-
-
 def refuse_model(policy: Policy, loop: TrainingLoop) -> None:
     """Reject models that need features that a training loop does not have.
 
@@ -201,25 +191,30 @@ def refuse_model(policy: Policy, loop: TrainingLoop) -> None:
         ConfigError: The loop needs states, but the model has none.
     """
     refuse_filter(policy.resolution)
-    memory = policy.resolution.choices["memory"].part
-    if memory is None:
-        name = policy.model_name
-        where = ""  # no config key selects the model's own memory
-    else:
-        name = f"the memory {memory.name!r}"
-        where = f"{keys_that_select(policy.resolution, 'memory')}: "
-    refuse_memory(policy, name, where, loop)
+    sides = sides_of(policy)
+    refuse_memory(sides, loop)
+    names = " or ".join(side.name for side in sides)
     if not policy.has_value:
-        raise ModelContractError(f"{name} has no value_function(), which {loop.algorithm} needs.")
-    if policy.views:
-        views = ", ".join(view.name for view in policy.views.all)
-        raise NotServedError(
-            f"{where}{name} requests the views {views}, but Stable-Baselines3 passes only the"
-            " current step to a policy. Remove them, or add them to the observation in an"
-            " environment wrapper."
-        )
+        raise ModelContractError(f"{names} has no value_function(), which {loop.algorithm} needs.")
+    for side in sides:
+        _refuse_views(policy, side)
     if policy.overrides("custom_loss"):
         raise NotServedError(
-            f"{name}.custom_loss: Stable-Baselines3 does not add a model's custom_loss to its"
+            f"{names}.custom_loss: Stable-Baselines3 does not add a model's custom_loss to its"
             " losses. Train it with rlcatalog-ppo."
+        )
+
+
+def _refuse_views(policy: Policy, side: Side) -> None:
+    """Reject a side of a policy's model that requests views.
+
+    Raises:
+        NotServedError: It requests views.
+    """
+    names = [view.name for view in policy.views.all if view.name in side.model.view_requirements]
+    if names:
+        raise NotServedError(
+            f"{side.where}{side.name} requests the views {', '.join(names)}, but Stable-Baselines3"
+            " passes only the current step to a policy. Remove them, or add them to the observation"
+            " in an environment wrapper."
         )
