@@ -146,6 +146,15 @@ def test_evaluate_rejects_nan_unless_told_not_to_check(policy):
 # --- the model ------------------------------------------------------------------------------------
 
 
+def test_critic_without_a_value_function_estimates_no_value():
+    config = {**SMALL, "critic": {"custom_model": UniformWithoutValue}}
+
+    policy = rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, config, "torch")
+
+    assert not policy.has_value
+    assert policy.act(TWO_OBS).value is None
+
+
 def test_overrides_finds_methods_of_the_model(policy):
     assert policy.overrides("forward")
     assert not policy.overrides("custom_loss")

@@ -26,7 +26,13 @@ from torch import nn
 from torch_weights import assert_every_weight_changed, copy_weights
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, ObservationError
+from rlcatalog.errors import (
+    ConfigError,
+    ModelContractError,
+    NonFiniteError,
+    NotServedError,
+    ObservationError,
+)
 from rlcatalog_policy import Frozen
 from rlcatalog_sb3 import (
     CatalogMaskablePolicy,
@@ -595,6 +601,15 @@ def build_algorithm(cls, **config):
 def test_critic_that_a_loop_cannot_train_is_refused(cls, config, message):
     with pytest.raises(NotServedError, match=message):
         build_algorithm(cls, **config)
+
+
+class WithoutValue(TorchModelV2):
+    """A class in RLlib's form without a value function."""
+
+
+def test_critic_without_a_value_function_is_an_error():
+    with pytest.raises(ModelContractError, match="WithoutValue has no value_function"):
+        build_algorithm(PPO, critic={"custom_model": WithoutValue})
 
 
 def test_recurrent_ppo_needs_a_memory_on_one_side():

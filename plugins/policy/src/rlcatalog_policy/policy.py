@@ -177,7 +177,10 @@ class Policy:
     @property
     def has_value(self) -> bool:
         """Whether the model has a value branch."""
-        return type(self.model).value_function is not ModelV2.value_function
+        model = self.model
+        if isinstance(model, SeparateCritic) and model.value is None:
+            model = model.critic  # a complete model, which estimates the values itself
+        return type(model).value_function is not ModelV2.value_function
 
     def overrides(self, method: str) -> bool:
         """Return whether the model, or a model inside it, overrides a method of `ModelV2`, such as

@@ -193,12 +193,15 @@ def refuse_model(policy: Policy, loop: TrainingLoop) -> None:
     refuse_filter(policy.resolution)
     sides = sides_of(policy)
     refuse_memory(sides, loop)
-    names = " or ".join(side.name for side in sides)
     if not policy.has_value:
-        raise ModelContractError(f"{names} has no value_function(), which {loop.algorithm} needs.")
+        value_side = sides[-1]  # the critic, if there is one
+        raise ModelContractError(
+            f"{value_side.name} has no value_function(), which {loop.algorithm} needs."
+        )
     for side in sides:
         _refuse_views(policy, side)
     if policy.overrides("custom_loss"):
+        names = " or ".join(side.name for side in sides)
         raise NotServedError(
             f"{names}.custom_loss: Stable-Baselines3 does not add a model's custom_loss to its"
             " losses. Train it with rlcatalog-ppo."
