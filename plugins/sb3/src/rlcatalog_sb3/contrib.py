@@ -51,7 +51,8 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     from your own program also work. If the config needs something that the loop does not support
     (previous actions and rewards, attention, views of the past), an error names the key. The value
     branch reads the memory's output. With `vf_share_layers=False`, the value branch has a second
-    memory, which is part of the same state.
+    memory, which is part of the same state. A critic of its own (`critic` in the config) may have a
+    memory or not; it is enough that one of the two sides has one.
 
     Attributes:
         seq_lens: Lengths `[S]` of the sequences in the next call to `evaluate_actions`, or None if
