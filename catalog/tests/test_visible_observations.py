@@ -117,6 +117,19 @@ def test_whole_observation_has_zeros_for_hidden_entries():
     np.testing.assert_array_equal(whole, [[0, 1, 2, 0, 0, 0, 0, 7]])
 
 
+def test_same_part_is_seen_without_the_hidden_entries():
+    visible = see(("goal",), ("robot", "mass"))
+    obs = {"mask": "m", "robot": {"joints": "j"}}
+    encoded = np.array([[3, 4, 5, 6]], np.float32)  # the mask and the joints
+
+    alone = visible.without_hidden()
+
+    assert alone.hidden == ()
+    assert alone.select(obs) == obs
+    np.testing.assert_array_equal(alone.cut_encoded(encoded, NUMPY_OPS), encoded)
+    np.testing.assert_array_equal(visible.cut_encoded(ENCODED, NUMPY_OPS), encoded)
+
+
 def test_structure_and_vector_are_cut_alike():
     preprocessor = isolated_catalog("rlcatalog-preprocessors").preprocessor_for(ROBOT)
     structure = preprocessor.restore(ENCODED, NUMPY_OPS)

@@ -26,7 +26,10 @@ from .models.weights_by_part import (
 )
 from .observations.batches import is_unchanged as is_unchanged
 from .observations.filter import make_filter as make_filter
-from .observations.visible_observation import VisibleObservation as VisibleObservation
+from .observations.visible_observation import (
+    VisibleObservation as VisibleObservation,
+    without_entries as without_entries,
+)
 from .observations.watch import check_bounds as check_bounds
 from .plugins.declarations import PLAIN_KEYS as PLAIN_KEYS
 from .plugins.discovery import (

@@ -275,6 +275,28 @@ def test_claimed_leaves_are_filtered_only_if_included(claimed, options, paths):
     assert [leaf.path for leaf in chosen] == paths
 
 
+@pytest.mark.parametrize("key", ["filter_include", "filter_exclude"])
+@pytest.mark.parametrize("path", ["robot.mass", "obs['robot']"])
+def test_hidden_leaf_may_be_named(key, path):
+    # An exported policy does not see the mass of the robot.
+    preprocessor = default_catalog().preprocessor_for(CAR, {})
+    options = {key: [path, "speed"], "hidden": ["obs['robot']['mass']"]}
+
+    encoded_filter = EncodedMeanStdFilter(preprocessor, options)
+
+    paths = [leaf.path for leaf in encoded_filter.leaves]
+    assert ("obs['speed']" in paths) == (key == "filter_include")
+
+
+def test_filter_whose_leaves_are_all_hidden_does_not_warn():
+    preprocessor = default_catalog().preprocessor_for(spaces.Discrete(3), {})
+
+    # pytest makes any warning an error.
+    encoded_filter = EncodedMeanStdFilter(preprocessor, {"hidden": ["obs['mass']"]})
+
+    assert encoded_filter.leaves == []
+
+
 # --- the processed space --------------------------------------------------------------------------
 
 

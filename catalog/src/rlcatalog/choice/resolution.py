@@ -30,7 +30,11 @@ from rlcatalog.observations import Filter, Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings
 from rlcatalog.observations.structure import model_views
-from rlcatalog.observations.visible_observation import KeyPath, VisibleObservation
+from rlcatalog.observations.visible_observation import (
+    KeyPath,
+    VisibleObservation,
+    without_entries,
+)
 from rlcatalog.plugins import Part, Request, Stage
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import ImageLayout, SpaceInfo, read_layout
@@ -149,6 +153,8 @@ class Resolution:
         env_wrappers: The candidate wrappers for the environment, which read config keys.
         mask_key_path: The keys that lead to the action mask.
         unused_masks: Paths of entries that are named like an action mask, if the lookup uses none.
+        hidden_paths: The paths of the leaves that the environment's observations have and this one
+            lacks, because `without_critic` left them out. Config keys may still name them.
     """
 
     request: Request
@@ -167,6 +173,7 @@ class Resolution:
     mask_key_path: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    hidden_paths: tuple[str, ...] = ()
 
     @property
     def shows_mask(self) -> bool:
@@ -213,6 +220,48 @@ class Resolution:
         if self.visible is None:
             return encoded_space
         return self.visible.space(encoded_space)
+
+    @property
+    def lacks_critic(self) -> bool:
+        """Whether `without_critic` left the critic out, so that there is no value."""
+        return self.critic is None and self.config["critic"] is not None
+
+    def without_critic(self) -> Resolution:
+        """Return the choices for the policy alone: for observations with only the entries that it
+        sees, and for a model without a value.
+        """
+        assert self.critic is not None
+        obs = self.request.obs
+        visible = None
+        if self.visible is not None:
+            obs = without_entries(obs, self.visible.hidden)
+            visible = self.visible.without_hidden()
+        preprocessor = self.preprocessor.child(obs)
+        kept_paths = {leaf.path for leaf in preprocessor.leaves()}
+        whole_paths = [leaf.path for leaf in self.preprocessor.leaves()]
+        hidden_paths = [path for path in whole_paths if path not in kept_paths]
+        config = policy_side(self.config)
+        config["obs_groups"] = None
+        config.given = _without_keys_of_sides(self.config.given)
+        config.explicit = _without_keys_of_sides(self.config.explicit)
+        request = self.request.replace(
+            obs=obs,
+            config=config.read_only(),
+            encoded_shape=preprocessor.shape,
+            preprocessor=preprocessor,
+        )
+        num_stages = len(self.stages) - len(self.critic.stages)
+        return replace(
+            self,
+            request=request,
+            config=config,
+            preprocessor=preprocessor,
+            stages=self.stages[:num_stages],
+            visible=visible,
+            critic=None,
+            unseen=(),
+            hidden_paths=tuple(hidden_paths),
+        )
 
     @property
     def num_outputs(self) -> int:
@@ -390,7 +439,7 @@ class Resolution:
     def new_filter(self) -> Filter | None:
         """A filter without statistics, which shows what the policy's filter changes."""
         part = self.choices["filter"].part
-        return make_filter(part, self.preprocessor, self.config, self.unclaimed)
+        return make_filter(part, self.preprocessor, self.config, self.unclaimed, self.hidden_paths)
 
     @cached_property
     def encoded_space(self) -> Any:
@@ -456,6 +505,15 @@ class Resolution:
         if part.declaration.ignores is None:
             return {}
         return part.ask("ignores", self.model_request, returns=_config_keys)
+
+
+#: Config keys about both sides of a model with a critic.
+_KEYS_OF_SIDES = ("critic", "obs_groups", "freeze_parts")
+
+
+def _without_keys_of_sides(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config keys without those about both sides of a model with a critic."""
+    return {key: value for key, value in keys.items() if key not in _KEYS_OF_SIDES}
 
 
 def _is_set(value: Any) -> bool:

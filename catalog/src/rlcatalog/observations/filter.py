@@ -173,6 +173,7 @@ def make_filter(
     preprocessor: Preprocessor,
     options: Mapping[str, Any],
     unclaimed: VisibleObservation | None = None,
+    hidden_paths: Sequence[str] = (),
 ) -> Filter | None:
     """Create a part's filter; return None for an empty slot.
 
@@ -183,6 +184,8 @@ def make_filter(
         unclaimed: The part of the observation that a head leaves to the trunk; None without such a
             head. The filter must not change the entries that the head claims: their paths are in
             its options, under `"claimed"`.
+        hidden_paths: Paths of leaves that the environment's observations have, and those to filter
+            lack. They are in the filter's options, under `"hidden"`.
 
     Raises:
         ModelContractError: The part does not create a filter.
@@ -190,7 +193,7 @@ def make_filter(
     if part is None:
         return None
     claimed_paths = [] if unclaimed is None else unclaimed.hidden_paths
-    options = {**options, "claimed": claimed_paths}
+    options = {**options, "claimed": claimed_paths, "hidden": list(hidden_paths)}
     filter_ = call_target(part, "numpy", preprocessor, options)
     if not isinstance(filter_, Filter):
         raise part.fault(f"its target must create a rlcatalog.Filter, found {shown(filter_)}.")

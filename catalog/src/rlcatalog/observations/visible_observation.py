@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -47,10 +48,9 @@ class VisibleObservation:
     def __init__(self, preprocessor: Preprocessor, hidden: Sequence[KeyPath], who: str) -> None:
         self.hidden = tuple(hidden)
         whole = preprocessor.info
-        rest = whole
         for key_path in self.hidden:
             _check_entry(preprocessor, key_path, who)
-            rest = rest.without(*key_path)
+        rest = without_entries(whole, self.hidden)
         self.key_path: KeyPath = ()
         #: The space of the visible part.
         self._info = rest
@@ -131,6 +131,13 @@ class VisibleObservation:
     def hidden_paths(self) -> list[str]:
         """The paths of the hidden entries."""
         return [path_of_keys(key_path) for key_path in self.hidden]
+
+    def without_hidden(self) -> VisibleObservation:
+        """Return the same part of observations that lack the hidden entries."""
+        alone = copy.copy(self)
+        alone.hidden = ()
+        alone.columns = [(0, self.preprocessor.size)]
+        return alone
 
     def request(self, request: Request) -> Request:
         """Return the request for the models that see this part."""
@@ -232,6 +239,15 @@ def _select(obs: Any, tree: Tree) -> Any:
             entry = _select(entry, inner_keys)
         visible[key] = entry
     return visible
+
+
+def without_entries(info: SpaceInfo, hidden: Sequence[KeyPath]) -> SpaceInfo:
+    """Return a Dict without the entries to which these keys lead, and without the Dicts that this
+    leaves empty.
+    """
+    for key_path in hidden:
+        info = info.without(*key_path)
+    return info
 
 
 def path_of_keys(key_path: KeyPath) -> str:

@@ -73,8 +73,10 @@ class EncodedMeanStdFilter(Filter):
         image_layout = options.get("image_layout")
         left_alone = [*head_paths, *_images_and_flags(preprocessor, image_layout)]
         mask_key = options.get("action_mask_key", "action_mask")
-        self.leaves = leaves_to_filter(plan, config, mask_key, left_alone)
-        if not self.leaves:
+        # The catalog adds this key, too: leaves that an exported policy does not see.
+        hidden_paths = options.get("hidden", ())
+        self.leaves = leaves_to_filter(plan, config, mask_key, left_alone, hidden_paths)
+        if not self.leaves and not hidden_paths:
             names = ", ".join(f"{leaf.path} ({leaf.kind})" for leaf in plan) or "none"
             warn_caller(
                 "observation_filter='MeanStdFilter' has nothing to filter in the leaves "
@@ -327,6 +329,7 @@ def leaves_to_filter(
     config: FiltersConfig,
     action_mask_key: str | None,
     left_alone: Sequence[str] = (),
+    hidden_paths: Sequence[str] = (),
 ) -> list[Leaf]:
     """Return the leaves that contain quantities, or the leaves that the config names; never an
     action mask.
@@ -338,6 +341,7 @@ def leaves_to_filter(
             None.
         left_alone: Paths of leaves that only `filter_include` can add: images, flags, and what a
             head reads itself, which describes actions.
+        hidden_paths: Paths of leaves that the config may name although they are not in the plan.
 
     Raises:
         ConfigError: A path in the config does not match any leaf, has several meanings, or matches
@@ -350,16 +354,17 @@ def leaves_to_filter(
             if leaf.numeric and not _is_in_any(left_alone, leaf):
                 selection.append(leaf)
     else:
-        selection = _matching(leaves, config.filter_include, "filter_include")
+        selection = _matching(leaves, config.filter_include, "filter_include", hidden_paths)
         for path in config.filter_include:
-            named_leaves = _matching(leaves, [path], "filter_include")
-            if all(leaf in masks for leaf in named_leaves):
+            named_leaves = _matching(leaves, [path], "filter_include", hidden_paths)
+            if named_leaves and all(leaf in masks for leaf in named_leaves):
                 raise ConfigError(
                     f"filter_include: {path!r} is the action mask"
                     f" (action_mask_key={action_mask_key!r}), which is never filtered. If it is"
                     " not a mask, set action_mask_key to a different key."
                 )
-    left_out = masks + _matching(leaves, config.filter_exclude, "filter_exclude")
+    excluded_leaves = _matching(leaves, config.filter_exclude, "filter_exclude", hidden_paths)
+    left_out = masks + excluded_leaves
     return [leaf for leaf in selection if leaf not in left_out]
 
 
@@ -378,13 +383,21 @@ def _mask_leaves(leaves: Sequence[Leaf], action_mask_key: str | None) -> list[Le
     return mask_leaves
 
 
-def _matching(leaves: Sequence[Leaf], paths: Sequence[str], key: str) -> list[Leaf]:
+def _matching(
+    leaves: Sequence[Leaf], paths: Sequence[str], key: str, hidden_paths: Sequence[str]
+) -> list[Leaf]:
     """Return the leaves in any of the parts that a config key names.
+
+    Args:
+        leaves: The leaves.
+        paths: The paths of parts in the config.
+        key: The config key.
+        hidden_paths: Paths of other leaves that the config may name.
 
     Raises:
         ConfigError: A path does not match any leaf, or has several meanings.
     """
-    parts = parts_above(leaf.path for leaf in leaves)
+    parts = parts_above([*(leaf.path for leaf in leaves), *hidden_paths])
     named_parts = [find_path(path, parts, key) for path in paths]
     return [leaf for leaf in leaves if _is_in_any(named_parts, leaf)]
 
