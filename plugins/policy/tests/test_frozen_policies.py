@@ -46,8 +46,10 @@ class RecordingBackend:
         self.calls = []
         self.restored_state = None
 
-    def act(self, *arguments):
-        self.calls.append("act")
+    def act(self, *arguments, policy_only=False):
+        self.calls.append("act without a critic" if policy_only else "act")
+        if policy_only:
+            return self.policy.backend.act(*arguments, policy_only=True)
         return self.policy.backend.act(*arguments)
 
     def update(self):
@@ -178,6 +180,37 @@ def test_frozen_policy_returns_arrays_for_tensors(frozen, backends):
 
     assert isinstance(step.logp, np.ndarray)
     assert backends[0].calls == ["act"]
+
+
+@pytest.fixture
+def policy_with_critic():
+    """A policy that does not see the secret, which its critic sees."""
+    obs_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "secret": spaces.Box(-1, 1, (2,))})
+    config = {"fcnet_hiddens": [2], "critic": {}, "obs_groups": {"policy": ["x"]}}
+    return rlcatalog.build(obs_space, spaces.Discrete(3), config, "torch")
+
+
+def test_backend_acts_without_what_only_the_critic_sees(policy_with_critic, backends):
+    frozen = policy_with_critic.freeze()
+
+    step = frozen.act({"x": TWO_OBS}, explore=False)
+
+    assert step.value is None
+    assert backends[0].calls == ["act without a critic"]
+
+
+def test_backend_may_leave_the_critic_out(policy_with_critic, backends):
+    frozen = policy_with_critic.freeze()
+
+    step = frozen.act_encoded(np.zeros((2, 4), np.float32), policy_only=True)
+
+    assert step.value is None
+    assert backends[0].calls == ["act without a critic"]
+
+
+def test_frozen_policy_without_a_critic_cannot_leave_it_out(frozen):
+    with pytest.raises(NotServedError, match="only a critic of its own"):
+        frozen.act_encoded(TWO_OBS, policy_only=True)
 
 
 def test_update_updates_the_backend(frozen, backends):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, Backend, Step, Tensor
 from rlcatalog_policy.encoder import host_values, to_array
 from rlcatalog_policy.history import Rewards
@@ -39,8 +40,7 @@ def take_step(
         prev_reward: See `Policy.act`.
         mask: A checked mask, boolean `[B, m]`, an array or a tensor like `encoded`; or None.
         explore: See `Policy.act`.
-        policy_only: Whether to leave out a critic of its own, so that the step has no value. Only a
-            policy's own backend can do so.
+        policy_only: Whether to leave out a critic of its own, so that the step has no value.
     """
     episode_states = policy._episode_states
     is_tensor = not isinstance(encoded, np.ndarray)
@@ -56,7 +56,7 @@ def take_step(
     with policy._model_lock:
         try:
             if policy_only:
-                result = policy.backend.act(
+                result = backend.act(
                     encoded, before.views, before.memory, mask, explore, policy_only=True
                 )
             else:
@@ -82,6 +82,19 @@ def take_step(
     after = episode_states.after(before, view_input, raw_array, new_memory)
     action = policy.action_codec.adapt(raw_array)
     return Step(action, raw, logp, value, dist_inputs, after)
+
+
+def check_critic_can_be_left_out(policy: Policy) -> None:
+    """Check that a policy has a critic of its own, without which it can act.
+
+    Raises:
+        NotServedError: It has none.
+    """
+    if policy.resolution.critic is None:
+        raise NotServedError(
+            f"policy_only: {policy.model_name} also computes the value; only a critic of its own"
+            " (critic={} in the config) can be left out."
+        )
 
 
 def _check_step_of_tensors(

@@ -10,7 +10,7 @@ from rlcatalog.actions import NOT_GIVEN
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
 from rlcatalog.frameworks import Array, Backend, Evaluation, Step, Tensor, TensorTree
-from rlcatalog_policy.acting import take_step
+from rlcatalog_policy.acting import check_critic_can_be_left_out, take_step
 from rlcatalog_policy.encoder import to_array
 from rlcatalog_policy.extensions import load_extension
 from rlcatalog_policy.stepper import Stepper
@@ -51,6 +51,7 @@ class FrozenBackend(Protocol):
         memory: tuple[Array, ...],
         mask: Array | None,
         explore: bool,
+        policy_only: bool = False,
     ) -> tuple[Any, ...]:
         """Choose actions; see `rlcatalog.frameworks.Backend.act`."""
 
@@ -156,19 +157,18 @@ class Frozen:
         """
         policy = self.policy
         if policy_only:
-            array = to_array(encoded)
-            return policy.act_encoded(
-                array,
-                state,
-                prev_reward=prev_reward,
-                mask=mask,
-                explore=explore,
-                policy_only=True,
-            )
+            check_critic_can_be_left_out(policy)
         mask_rows = to_array(policy.encoder.resolve_mask(encoded, mask))
         array = to_array(encoded)
         return take_step(
-            policy, self._acting_backend, array, state, prev_reward, mask_rows, explore
+            policy,
+            self._acting_backend,
+            array,
+            state,
+            prev_reward,
+            mask_rows,
+            explore,
+            policy_only,
         )
 
     def stepper(

@@ -26,7 +26,7 @@ from rlcatalog.models import (
     SeparateValue,
     copying_instances,
 )
-from rlcatalog_policy.acting import take_step
+from rlcatalog_policy.acting import check_critic_can_be_left_out, take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Batch, Encoder, Masks, check_encoded, host_values
 from rlcatalog_policy.extensions import load_extension
@@ -177,6 +177,8 @@ class Policy:
     @property
     def has_value(self) -> bool:
         """Whether the model has a value branch."""
+        if self.resolution.lacks_critic:
+            return False
         model = self.model
         if isinstance(model, SeparateCritic) and model.value is None:
             model = model.critic  # a complete model, which estimates the values itself
@@ -272,11 +274,8 @@ class Policy:
                 the wrong shape, or a row allows no action.
             NotServedError: `policy_only` is set, but the policy has no critic of its own.
         """
-        if policy_only and self.resolution.critic is None:
-            raise NotServedError(
-                f"policy_only: {self.model_name} also computes the value; only a critic of its own"
-                " (critic={} in the config) can be left out."
-            )
+        if policy_only:
+            check_critic_can_be_left_out(self)
         mask_rows = self.encoder.resolve_mask(encoded, mask)
         return take_step(
             self, self.backend, encoded, state, prev_reward, mask_rows, explore, policy_only
@@ -704,7 +703,8 @@ class Policy:
         """Write a file that computes this policy's actions from observations, without the policy.
 
         The file is first compared with the policy on random observations. `rlcatalog.Actor(path)`
-        acts from it.
+        acts from it. With `obs_groups`, the file takes only the entries that the policy sees, and
+        computes no values.
 
         Args:
             path: The file, or the folder for a format that writes folders.

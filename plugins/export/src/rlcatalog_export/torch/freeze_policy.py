@@ -8,7 +8,7 @@ inputs, so a graph always uses the current weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.torch.step_graph import StepGraph, weights_of
 
-#: Maximum number of graphs to keep, one for each number of rows; for other numbers, the policy
-#: itself acts.
+#: Maximum number of graphs to keep; for other keys, the policy itself acts.
 _MOST = 16
+#: What a graph is recorded for: the number of rows, whether to explore, whether there is no mask,
+#: and whether a critic of its own is left out.
+_Key: TypeAlias = tuple[int, bool, bool, bool]
 
 
 class FrozenTorch:
@@ -53,9 +55,8 @@ class FrozenTorch:
         self._policy = policy
         self._backend: Backend = policy.backend
         self._noise = NoiseBlocks(seed)
-        #: The key is (rows, whether to explore, whether there is no mask). The value is None if
-        #: the policy itself acts.
-        self._graphs: dict[tuple[int, bool, bool], StepGraph | None] = {}
+        #: The value is None if the policy itself acts.
+        self._graphs: dict[_Key, StepGraph | None] = {}
         #: Number of comparisons in a row in which random numbers led to different actions.
         self._draws_in_doubt = 0
         self.reason: str | None = None
@@ -68,16 +69,17 @@ class FrozenTorch:
         memory: tuple[Array, ...],
         mask: Array | None,
         explore: bool,
+        policy_only: bool = False,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, the value or None, the distribution's inputs and the new
         memory, as arrays.
         """
-        key = (len(obs), explore, mask is None)
+        key = (len(obs), explore, mask is None, policy_only)
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._record(key, obs, views, memory, mask, explore)
+            graph = self._record(key, obs, views, memory, mask)
         if graph is None:
-            return self._backend.act(obs, views, memory, mask, explore)
+            return self._backend.act(obs, views, memory, mask, explore, policy_only)
         outputs = graph.run(obs, views, memory, mask, self._noise)
         steps = graph.steps + 1
         graph.steps = steps
@@ -120,7 +122,8 @@ class FrozenTorch:
             encoded = policy.preprocess(obs)
             inputs = policy.backend_inputs(encoded, state=None, prev_reward=reward, mask=mask)
             graph = StepGraph(policy, inputs, explore=True)
-            self._graphs[rows, True, inputs["mask"] is None] = graph
+            has_no_mask = inputs["mask"] is None
+            self._graphs[rows, True, has_no_mask, False] = graph
             # Numbers of its own: the caller's first step draws the first numbers of the seed.
             noise = NoiseBlocks(seed=0)
             outputs = graph.run(
@@ -132,12 +135,11 @@ class FrozenTorch:
 
     def _record(
         self,
-        key: tuple[int, bool, bool],
+        key: _Key,
         obs: Array,
         views: Mapping[str, Any],
         memory: tuple[Array, ...],
         mask: Array | None,
-        explore: bool,
     ) -> StepGraph | None:
         """Record a graph for a key that has none; None if the policy itself acts."""
         was_tried = key in self._graphs
@@ -146,8 +148,9 @@ class FrozenTorch:
         graph = None
         if len(self._graphs) < _MOST:
             inputs = {"obs": obs, "views": views, "memory": memory, "mask": mask}
+            _, explore, _, policy_only = key
             try:
-                graph = StepGraph(self._policy, inputs, explore)
+                graph = StepGraph(self._policy, inputs, explore, policy_only)
             except Exception as error:  # a model may raise any error on recorded tensors
                 self.reason = (
                     f"freeze: a batch of {len(obs)} rows cannot be recorded: {reason(error)}"

@@ -62,14 +62,22 @@ class StepGraph:
         given: Dict of the backend's inputs `obs`, `views`, `memory` and `mask`: arrays and
             structures of arrays.
         explore: Whether to sample actions instead of taking the deterministic ones.
+        policy_only: Whether to leave out a critic of its own.
 
     Raises:
         NotServedError: An operation cannot be recorded, or the model has half precision.
     """
 
-    def __init__(self, policy: Policy, given: Mapping[str, Any], explore: bool) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        given: Mapping[str, Any],
+        explore: bool,
+        policy_only: bool = False,
+    ) -> None:
         self._policy = policy
         self._explore = explore
+        self._policy_only = policy_only
         model: Any = policy.model
         self._dtype = dtype_of(model)
         if self._dtype in HALF:
@@ -217,7 +225,7 @@ class StepGraph:
         backend: Any = self._policy.backend
         inputs, states = backend.inputs_of(given["obs"], given["views"], given["memory"])
         sample, logp, value, dist_inputs, new_states = backend.step(
-            inputs, states, given["mask"], self._explore, self.rows
+            inputs, states, given["mask"], self._explore, self.rows, self._policy_only
         )
         outputs = {"raw_action": flatten_rows(sample), "logp": logp, "dist_inputs": dist_inputs}
         if value is not None:
