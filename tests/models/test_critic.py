@@ -306,19 +306,6 @@ def test_act_encoded_may_leave_the_critic_out():
     np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
 
 
-def test_frozen_policy_acts_without_the_critics_entry():
-    policy = build_case("vector")
-    frozen = policy.freeze(rows=4)
-    observations = [without_secret(obs) for obs in observations_of(policy)]
-
-    step = frozen.act(observations, explore=False)
-
-    assert step.value is None
-    np.testing.assert_array_equal(
-        step.dist_inputs, policy.act(observations, explore=False).dist_inputs
-    )
-
-
 def test_policy_without_a_critic_cannot_leave_it_out():
     policy = rlcatalog.build(CART, Discrete(2), SMALL_NETS)
 
@@ -493,6 +480,20 @@ def test_loaded_policy_acts_the_same(case, framework, tmp_path):
     loaded_step = act(loaded, observations)
     np.testing.assert_array_equal(loaded_step.dist_inputs, step.dist_inputs)
     np.testing.assert_array_equal(loaded_step.value, step.value)
+
+
+@frameworks
+@pytest.mark.parametrize("case", ["image", "masked-lstm-both", "filter"])
+def test_loaded_policy_acts_without_the_critics_entry(case, framework, tmp_path):
+    policy = build_case(case, framework)
+    observations = observations_of(policy)
+    policy.save(tmp_path)
+
+    loaded = rlcatalog.load(tmp_path)
+
+    narrow_step = act(loaded, [without_secret(obs) for obs in observations])
+    np.testing.assert_array_equal(narrow_step.dist_inputs, act(policy, observations).dist_inputs)
+    assert narrow_step.value is None
 
 
 def unpickle_pickle(policy):

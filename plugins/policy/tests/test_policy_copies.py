@@ -16,6 +16,7 @@ from torch import nn
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, MissingPluginError, SavedPolicyError
+from rlcatalog_policy import copy_without_critic
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -115,6 +116,58 @@ def test_deepcopy_enters_the_model_into_the_memo():
     copied = copy.deepcopy(policy, memo)
 
     assert memo[id(policy.model)] is copied.model
+
+
+#: Of a policy that does not see the secret, which its critic sees.
+SECRET_SPACE = Dict({"secret": Box(-1, 1, (2,)), "x": THREE_FEATURES})
+CONFIG_WITH_SECRET = {
+    **SMALL,
+    "critic": {"use_lstm": True, "lstm_use_prev_action": True},
+    "obs_groups": {"policy": ["x"]},
+    "observation_filter": "MeanStdFilter",
+    "freeze_parts": ["critic"],
+}
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_copy_without_critic_acts_on_what_the_policy_sees(framework):
+    policy = rlcatalog.build(SECRET_SPACE, THREE_ACTIONS, CONFIG_WITH_SECRET, framework)
+    obs = {"secret": np.ones((6, 2), np.float32), "x": random_observations()}
+    policy.preprocess(obs, update=True)
+
+    copied = copy_without_critic(policy)
+
+    step = copied.act({"x": obs["x"]}, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, policy.act(obs, explore=False).dist_inputs)
+    assert step.value is None
+    assert step.state is None
+    assert copied.observation_space == Dict({"x": THREE_FEATURES})
+    assert not copied.has_value
+    assert copied.resolution.config.given.keys().isdisjoint(["critic", "obs_groups"])
+    assert {name.partition(".")[0] for name in copied.model.get_weights()} == {"hidden", "outputs"}
+
+
+def test_copy_of_a_copy_without_critic_acts_alike():
+    policy = rlcatalog.build(SECRET_SPACE, THREE_ACTIONS, CONFIG_WITH_SECRET, "torch")
+    policy.preprocess(
+        {"secret": np.ones((6, 2), np.float32), "x": random_observations()}, update=True
+    )
+    copied = copy_without_critic(policy)
+
+    again = copy.deepcopy(copied)
+
+    obs = {"x": random_observations()}
+    expected = copied.act(obs, explore=False).dist_inputs
+    np.testing.assert_array_equal(again.act(obs, explore=False).dist_inputs, expected)
+
+
+def test_copy_without_critic_draws_no_random_numbers():
+    policy = rlcatalog.build(SECRET_SPACE, THREE_ACTIONS, CONFIG_WITH_SECRET, "torch")
+    before = policy.random_state()["cpu"].copy()
+
+    copy_without_critic(policy)
+
+    np.testing.assert_array_equal(policy.random_state()["cpu"], before)
 
 
 def test_pickle_pins_models_of_parts_of_an_observation():

@@ -13,22 +13,17 @@ from rlcatalog_export.actor import Actor
 from rlcatalog_export.file_check import compare
 from rlcatalog_export.formats import ExportResult, Runner, exporter_for
 from rlcatalog_export.interface import Interface
-from rlcatalog_policy import TEMPORARY, Policy, sync_folder
+from rlcatalog_policy import TEMPORARY, Policy, copy_without_critic, sync_folder
 
 
 def export(policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
     """Write a policy in a format; see `Policy.export`."""
-    if policy.resolution.visible is not None:
-        raise NotServedError(
-            "export: with obs_groups, the policy sees a part of the observation, but an exported"
-            " file would ask for all of it. Save the policy, which acts without the"
-            " rest (policy.save)."
-        )
     target = Path(path)
     catalog = policy.catalog
     part = exporter_for(catalog, target, format)
     part.check_framework(policy.framework)
     _check_free(part, target)
+    policy = _policy_to_write(policy)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(
@@ -56,6 +51,27 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
     except OSError as error:
         raise SavedPolicyError(f"{target} cannot be written: {error}.") from error
     return written.interface
+
+
+def _policy_to_write(policy: Policy) -> Policy:
+    """Return the policy whose steps a file computes: with `obs_groups`, a copy without the critic,
+    which gets only what the policy sees; otherwise the policy itself.
+
+    Raises:
+        NotServedError: A file for the copy cannot contain the filter.
+    """
+    has_groups = policy.resolution.critic is not None and bool(policy.config["obs_groups"])
+    if not has_groups:
+        return policy
+    copy = copy_without_critic(policy)
+    if copy.filter is not None and copy.filter.lowered() is None:
+        raise NotServedError(
+            f"export: {copy.filter.who} has no tensor form, so that a file would take filtered"
+            " observations. With obs_groups, these contain what only the critic sees. Give the"
+            " filter a method `lowered`, or save the policy, which acts without the critic"
+            " (policy.save)."
+        )
+    return copy
 
 
 def _runner_of(part: Part, temporary: Path, target: Path) -> Runner:

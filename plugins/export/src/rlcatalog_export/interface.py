@@ -87,7 +87,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         framework: The policy's framework.
         model: Class of the policy's model, for error messages.
         observation_space: The environment's observation space as plain data, or None (see
-            `space_to_json`).
+            `space_to_json`); with `obs_groups`, only the entries that the policy sees.
         action_space: The same for actions.
         mask_key: Key of the action mask in Dict observations, or None.
         mask_apart: Whether the mask is hidden from the model.

@@ -1,4 +1,5 @@
 from .building import build as build, config_with_model as config_with_model
+from .copies import copy_without_critic as copy_without_critic
 from .encoder import Encoder as Encoder, with_batch_hint as with_batch_hint
 from .env_masks import EnvMasks as EnvMasks
 from .files import (

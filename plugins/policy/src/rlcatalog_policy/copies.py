@@ -11,12 +11,15 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.frameworks import Array
-from rlcatalog.internals import build_chosen_model
+from rlcatalog.internals import build_chosen_model, without_entries
 from rlcatalog.models import ModelV2, code_of, copying_instances
 from rlcatalog.plugins import Part
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_policy.tensors import describe_other_dtypes
 
 if TYPE_CHECKING:
@@ -51,6 +54,38 @@ def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
     memo[id(policy.model)] = copy.model
     _restore_numbers(copy, _numbers(policy))
     return copy.to(policy.device)
+
+
+def copy_without_critic(policy: Policy) -> Policy:
+    """Return a copy of a policy without its critic of its own, on the CPU.
+
+    The observations of the copy have only the entries that the policy sees, and the copy estimates
+    no values. It can act and be copied, but neither be saved nor pickled.
+
+    Args:
+        policy: A policy with a critic of its own.
+
+    Raises:
+        NotServedError: The filter cannot move the statistics of some values.
+    """
+    visible = policy.resolution.visible
+    info = SpaceInfo.read(policy.observation_space)
+    columns = np.arange(policy.preprocessor.size)
+    if visible is not None:
+        info = without_entries(info, visible.hidden)
+        columns = np.concatenate([np.arange(start, stop) for start, stop in visible.columns])
+    # Building a model draws its first weights, which must not change the policy's next samples.
+    random_state = policy.random_state()
+    with copying_instances():
+        copy = type(policy)(
+            policy.catalog, policy.resolution.without_critic(), info.space, policy.action_space
+        )
+    policy.set_random_state(random_state)
+    _set_weights(copy, _copy_weights(policy.acting_model))
+    if policy.filter is not None and policy.filter.saved_state():
+        assert copy.filter is not None
+        copy.filter.take_statistics(policy.filter, columns, np.arange(len(columns)))
+    return copy
 
 
 def pickle_policy(policy: Policy) -> dict[str, Any]:
@@ -121,16 +156,26 @@ def _own_parts(policy: Policy) -> Iterator[Part]:
 
 def _numbers(policy: Policy) -> dict[str, Any]:
     """Return copies of the weights and statistics."""
-    weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
     statistics = None
     if policy.filter is not None:
         statistics = policy.filter.saved_state()
-    return {"weights": weights, "filter": statistics}
+    return {"weights": _copy_weights(policy.model), "filter": statistics}
 
 
 def _restore_numbers(policy: Policy, numbers: dict[str, Any]) -> None:
     """Set the weights and statistics that `_numbers` returned."""
-    weights: dict[str, Array] = numbers["weights"]
+    _set_weights(policy, numbers["weights"])
+    if policy.filter is not None:
+        policy.filter.set_state(numbers["filter"])
+
+
+def _copy_weights(model: ModelV2) -> dict[str, Array]:
+    """Return copies of a model's weights."""
+    return {name: array.copy() for name, array in model.get_weights().items()}
+
+
+def _set_weights(policy: Policy, weights: dict[str, Array]) -> None:
+    """Set the weights of a policy's model; raise an error if they have other dtypes."""
     dtypes = {name: array.dtype for name, array in weights.items()}
     other_dtypes = describe_other_dtypes(dtypes, policy.model.get_weights())
     if other_dtypes:
@@ -138,5 +183,3 @@ def _restore_numbers(policy: Policy, numbers: dict[str, Any]) -> None:
             f"weights with a different dtype than the model is built with: {other_dtypes}."
         )
     policy.model.set_weights(weights)
-    if policy.filter is not None:
-        policy.filter.set_state(numbers["filter"])

@@ -178,7 +178,9 @@ class Encoder:
         self.space: gymnasium.Space[Any] = self.preprocessor.observation_space
         if filters:
             part = resolution.choices["filter"].part
-            self.filter = make_filter(part, self.preprocessor, config, resolution.unclaimed)
+            self.filter = make_filter(
+                part, self.preprocessor, config, resolution.unclaimed, resolution.hidden_paths
+            )
         if self.filter is not None:
             self.space = self.filter.processed_space(self.preprocessor)
 
