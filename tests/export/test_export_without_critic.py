@@ -426,12 +426,14 @@ def test_narrow_step_of_a_frozen_policy_keeps_the_critics_memory():
 def test_update_reaches_the_graph_without_the_critic():
     policy = build_case("vectors")
     frozen = policy.freeze(ROWS)
-    frozen.act([without_secret(obs) for obs in observations_of(policy)])  # records the graph
+    narrow = [without_secret(obs) for obs in observations_of(policy)]
+    frozen.act(narrow, explore=False)  # records the graph
     randomize_weights(policy.model)
 
     frozen.update()
 
     assert_acts_as_the_policy(frozen, policy)
+    assert frozen.reason is None
 
 
 def test_encoded_observations_need_no_critic_when_frozen():
