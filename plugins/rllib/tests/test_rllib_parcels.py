@@ -78,6 +78,16 @@ def test_class_in_the_config_is_rebuilt_from_its_code(users_nets, forget_users_n
     assert model.hidden.layers[0].out_features == 6  # half of 12
 
 
+def test_class_in_a_critics_config_is_rebuilt_from_its_code(users_nets, forget_users_nets):
+    spec = configure({"critic": {"custom_model": users_nets.Slim}}).rl_module_spec
+    pickled = pickle.dumps(spec.model_config)
+    forget_users_nets()
+
+    restored = content_of(pickle.loads(pickled)["critic"]["custom_model"])
+
+    assert restored.__name__ == "Slim"
+
+
 def test_class_that_cannot_be_pickled_is_named(users_nets, forget_users_nets):
     users_nets.Slim.lock = threading.Lock()  # cannot be pickled, so there is no copy of the code
     pickled = pickle.dumps(Parcel.of_code(users_nets.Slim))

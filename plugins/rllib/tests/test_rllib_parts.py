@@ -12,6 +12,7 @@ from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from torch import nn
+from torch_weights import copy_weights
 
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_rllib import configure
@@ -129,3 +130,56 @@ def test_frozen_parts_are_refused_for_sac():
 
     with pytest.raises(NotServedError, match="freeze_parts: SAC's critics"):
         config.rl_module_spec.build()
+
+
+# --- a critic of its own --------------------------------------------------------------------------
+
+CRITIC = {"fcnet_hiddens": [8], "critic": {"custom_model": Normalized}}
+#: The parts of this model, and which weights and statistics training changes in each.
+PARTS_OF_BOTH_SIDES = ("trunk", "head", "critic.trunk", "critic.value")
+
+
+@pytest.mark.parametrize("part", ["trunk", "critic.trunk", "critic.value", "critic"])
+def test_frozen_part_beside_a_critic_keeps_all_bytes(rllib, part):
+    config = rllib.configure("CartPole-v1", {**CRITIC, "freeze_parts": [part]})
+    runner, learner, module = rllib.make_training(config)
+    before = copy_tensors(module.model)
+
+    rllib.update(learner, runner.sample())
+
+    learned_parts = [name for name in PARTS_OF_BOTH_SIDES if not name.startswith(part)]
+    assert find_changes(module.model, before) == names_of(module.model, *learned_parts)
+
+
+def test_rates_of_a_critics_parts_follow_schedule(rllib):
+    schedule = [[0, 1e-3], [100, 5e-4], [200, 5e-4]]
+    config = rllib.configure("CartPole-v1", CRITIC, lr=schedule)
+    lr_parts = {"trunk": 1e-5, "critic.trunk": 2e-4, "critic.value": 3e-3}
+    config = configure(config, model=CRITIC, lr_parts=lr_parts)
+    runner, learner, _module = rllib.make_training(config)
+    rates = record_rates(learner)
+
+    rllib.update(learner, runner.sample())
+    # What Ray does after an update, when 100 steps have been taken.
+    learner.after_gradient_based_update(timesteps={"num_env_steps_sampled_lifetime": 100})
+    rllib.update(learner, runner.sample())
+
+    # The head has the schedule's own rate, and the others their shares of it.
+    assert rates[0] == pytest.approx([1e-3, 1e-5, 2e-4, 3e-3])
+    assert rates[-1] == pytest.approx([5e-4, 0.5e-5, 1e-4, 1.5e-3])
+
+
+@pytest.mark.parametrize("algo", ["ppo", "appo", "impala"])
+def test_critic_with_rate_zero_keeps_its_weights(rllib, algo):
+    config = rllib.configure("CartPole-v1", CRITIC, algo)
+    config = configure(config, model=CRITIC, lr_parts={"critic": 0.0})
+    runner, learner, module = rllib.make_training(config)
+    before = copy_weights(module.model)
+
+    rllib.update(learner, runner.sample())
+
+    changed = set()
+    for name, weight in module.model.named_parameters():
+        if not torch.equal(weight, before[name]):
+            changed.add(name)
+    assert changed == names_of(module.model, "trunk", "head")

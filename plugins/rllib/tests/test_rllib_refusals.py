@@ -211,6 +211,11 @@ def test_module_takes_the_state_of_an_equal_module():
             id="sizes",
         ),
         pytest.param({"vf_share_layers": False}, r"unknown: \['model\.value_hidden", id="layers"),
+        pytest.param(
+            {"critic": {}},
+            "critic's parts are trunk 'fcnet', but",
+            id="critic",
+        ),
     ],
 )
 def test_state_of_an_unequal_module_is_rejected(changes, message):

@@ -152,3 +152,16 @@ def test_configure_rejects_a_search_that_changes_the_views(monkeypatch):
 
     with pytest.raises(ConfigError, match="a search over lstm_use_prev_action"):
         configure({"use_lstm": True, "lstm_use_prev_action": tune.choice([True, False])})
+
+
+def test_trials_of_a_critic_have_the_default_initializers():
+    critic = {"fcnet_hiddens": tune.grid_search([[64, 64], [64, 64, 64]])}
+    config = configure({"fcnet_hiddens": [64, 64], "critic": critic})
+
+    policies = build_policies(config)
+
+    assert [len(policy.model.critic.hidden.layers) for policy in policies] == [2, 3]
+    for policy in policies:
+        # PyTorch's default, as in Ray's own nets: uniform within 1 / sqrt(64 inputs).
+        weight = policy.model.critic.hidden.layers[1].weight
+        assert 0.9 / 8 < float(weight.detach().abs().max()) <= 1 / 8

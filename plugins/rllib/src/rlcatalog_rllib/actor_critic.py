@@ -32,7 +32,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     @torch.inference_mode()
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
         rows = self.rows(batch)
-        outputs, states = self.run_model(self.model, rows, training=False)
+        outputs, states = self.run_model_for_acting(rows)
         masked_outputs = self.mask_outputs(outputs, rows)
         actions, logp, dist_params = self.draw(masked_outputs, explore)
         results = {

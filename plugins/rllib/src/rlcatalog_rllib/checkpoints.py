@@ -12,6 +12,7 @@ from rlcatalog import Policy
 from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.frameworks import Array
+from rlcatalog.plugins import Part
 from rlcatalog_policy import same_space, space_to_json
 from rlcatalog_rllib.spaces import Space
 
@@ -49,11 +50,26 @@ def check_same(policy: Policy, identity_of_state: Array | None) -> None:
                 f"this checkpoint belongs to a different environment: its {key.replace('_', ' ')}"
                 f" is {there[text_key]}, but {here[text_key]} here."
             )
-    if here["parts"] != there["parts"]:
+    _check_same_parts("its parts", here["parts"], there["parts"])
+    if "critic" in there:  # earlier versions did not save it
+        _check_same_parts("its critic's parts", here["critic"], there["critic"])
+
+
+def _check_same_parts(what: str, here: Mapping[str, str], there: Mapping[str, str]) -> None:
+    """Raise an error unless the parts in a state are those of the module.
+
+    Args:
+        what: Which parts these are.
+        here: Slot → name of each part of the module.
+        there: Slot → name of each part in the state.
+
+    Raises:
+        SavedPolicyError: They differ.
+    """
+    if here != there:
         raise SavedPolicyError(
-            "this checkpoint belongs to a different model: its parts are"
-            f" {_list_parts(there['parts'])}, but here they are {_list_parts(here['parts'])}. Use"
-            " the model config of the run that wrote it."
+            f"this checkpoint belongs to a different model: {what} are {_list_parts(there)}, but"
+            f" here they are {_list_parts(here)}. Use the model config of the run that wrote it."
         )
 
 
@@ -94,14 +110,22 @@ def _names_in_first_only(
 
 def _description(policy: Policy) -> dict[str, Any]:
     """Return a policy's spaces and its model's parts as plain data."""
-    parts = policy.resolution.parts_by_slot(*MODEL_SLOTS)
+    resolution = policy.resolution
+    parts_of_critic: Mapping[str, Part] = {}
+    if resolution.critic is not None:
+        parts_of_critic = resolution.critic.parts_by_slot(*MODEL_SLOTS)
     return {
         "observation_space_text": str(policy.observation_space),
         "action_space_text": str(policy.action_space),
         "observation_space": _space_data(policy.observation_space),
         "action_space": _space_data(policy.action_space),
-        "parts": {slot: part.name for slot, part in parts.items()},
+        "parts": _names(resolution.parts_by_slot(*MODEL_SLOTS)),
+        "critic": _names(parts_of_critic),
     }
+
+
+def _names(parts: Mapping[str, Part]) -> dict[str, str]:
+    return {slot: part.name for slot, part in parts.items()}
 
 
 def _space_data(space: Space) -> Any:
@@ -111,4 +135,4 @@ def _space_data(space: Space) -> Any:
 
 
 def _list_parts(parts: Mapping[str, str]) -> str:
-    return ", ".join(f"{slot} {name!r}" for slot, name in parts.items())
+    return ", ".join(f"{slot} {name!r}" for slot, name in parts.items()) or "none"

@@ -28,6 +28,9 @@ Sent = tuple[Callable[..., Any], tuple[Any, ...]]
 #: Pickled form: names of the classes, the content with classes by name, and the content with
 #: classes by value (or empty).
 Letter = tuple[str, bytes, bytes]
+#: Config keys whose values contain code in turn: the config of a critic, and nets by path.
+_CRITIC = "critic"
+_NETS = "input_nets"
 
 
 class Parcel:
@@ -100,18 +103,32 @@ def content_of(value: Any) -> Any:
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return a model config with its classes, and any model or memory, wrapped in parcels."""
-    config = dict(model)
-    for key, value in model.items():
-        names_code = key in ("custom_model", "memory")
-        is_code = names_code and not isinstance(value, str | Parcel | None)
-        if is_code or isinstance(value, type):
-            config[key] = Parcel.of_code(value)
-    return config
+    return {key: _packed_value(key, value) for key, value in model.items()}
+
+
+def _packed_value(key: str, value: Any) -> Any:
+    """Return the value of a config key with its code wrapped in parcels."""
+    if key == _CRITIC and isinstance(value, Mapping):
+        return packed(value)
+    if key == _NETS and isinstance(value, Mapping):
+        # Each net is named as a custom model is.
+        return {path: _packed_value("custom_model", net) for path, net in value.items()}
+    names_code = key in ("custom_model", "memory")
+    is_code = names_code and not isinstance(value, str | Parcel | None)
+    if is_code or isinstance(value, type):
+        return Parcel.of_code(value)
+    return value
 
 
 def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return a model config with its parcels replaced by their content."""
-    return {key: content_of(value) for key, value in model.items()}
+    config = {}
+    for key, value in model.items():
+        if key in (_CRITIC, _NETS) and isinstance(value, Mapping):
+            config[key] = unpacked(value)
+        else:
+            config[key] = content_of(value)
+    return config
 
 
 def _class_or_function(code: Code) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.choice import PartAddresses
+from rlcatalog.choice import PartAddresses, Resolution
 from rlcatalog.config import RULES
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
 from rlcatalog.plugins import Part
@@ -27,6 +27,8 @@ PARTS = "_rlcatalog_parts"
 CATALOG = "_rlcatalog_catalog"
 #: Key for the list of the catalog's keys; all others are Ray's.
 KEYS = "_rlcatalog_keys"
+#: Key for the engine's defaults.
+DEFAULTS = "_rlcatalog_defaults"
 #: Keys that Ray's algorithms add to a module's `model_config`, and which are not rlcatalog's.
 RAYS_OWN = frozenset(
     {"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"}
@@ -45,7 +47,7 @@ class Recipe:
         catalog: The catalog for the parts, or a parcel that contains it. If None, each process uses
             its own.
         defaults: Defaults that match the algorithm's own nets, used for keys missing from the model
-            config.
+            config and from that of a critic of its own.
         warned: Whether the driver has already warned about unused keys.
     """
 
@@ -62,11 +64,11 @@ class Recipe:
         pins = settings.pop(PARTS, None)
         catalog = settings.pop(CATALOG, None)
         keys = settings.pop(KEYS, None)
+        defaults = dict(settings.pop(DEFAULTS, {}))
         is_by_hand = keys is None
         if is_by_hand:  # the user wrote the module's `model_config`, instead of `configure`
             keys = [key for key in settings if key not in RAYS_OWN | RAYS_DEFAULTS]
         model = unpacked({key: settings[key] for key in keys})
-        defaults = {}
         for key in RAYS_DEFAULTS:
             if key in settings and key not in model:
                 defaults[key] = settings[key]
@@ -93,13 +95,14 @@ class Recipe:
         model = {key: value for key, value in self.model.items() if key not in searched}
         config = packed(model)
         config[KEYS] = list(self.model)
+        config[DEFAULTS] = dict(self.defaults)
         config[PARTS] = None if self.pins is None or searched else self.pins.as_dict()
         if self.catalog is not None:
             config[CATALOG] = self.catalog
         return config
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Recipe.of, ({**self.defaults, **self.model_config()},)
+        return Recipe.of, (self.model_config(),)
 
 
 def choose_parts(
@@ -134,21 +137,44 @@ def choose_parts(
     # connectors read max_seq_len.
     decided_keys = ("max_seq_len", *RULES, *defaults)
     decided = {key: resolution.config[key] for key in decided_keys}
+    if resolution.critic is not None:
+        # It shares no layers with the policy, whatever the algorithm's own networks do.
+        decided.pop("vf_share_layers", None)
     config = {**resolution.config.explicit, **decided}
     # Registered parts are sent with the catalog; classes in the config are sent separately.
-    all_parts = (*resolution.parts(), *resolution.inner_nets)
-    in_process = [part for part in all_parts if part.in_process]
+    in_process = [part for part in _all_parts(resolution) if part.in_process]
     registered = [part for part in in_process if _contains(lookup_catalog, part)]
     catalog_to_send: Catalog | Parcel | None = catalog
     if catalog is None and registered:
         catalog_to_send = Parcel.of_catalog(lookup_catalog, registered)
     if len(registered) < len(in_process):
         # Classes in the config have no names by which another process could find them again.
-        return Recipe(config, pins=None, catalog=catalog_to_send, warned=True), policy
+        recipe = Recipe(
+            config, pins=None, catalog=catalog_to_send, defaults=dict(defaults), warned=True
+        )
+        return recipe, policy
     # Every process finds the parts by name, so the workers build exactly the chosen ones.
     config.update(resolution.pinned_keys())
-    recipe = Recipe(config, pins=PartAddresses.of(resolution), catalog=catalog_to_send, warned=True)
+    if resolution.critic is not None:
+        config["critic"] = {**config["critic"], **resolution.critic.pinned_keys()}
+    recipe = Recipe(
+        config,
+        pins=PartAddresses.of(resolution),
+        catalog=catalog_to_send,
+        defaults=dict(defaults),
+        warned=True,
+    )
     return recipe, policy
+
+
+def _all_parts(resolution: Resolution) -> list[Part]:
+    """Return all parts that a lookup chose, with the nets inside the policy's and the critic's
+    models.
+    """
+    parts = [*resolution.parts(), *resolution.inner_nets]
+    if resolution.critic is not None:
+        parts += resolution.critic.inner_nets
+    return parts
 
 
 def _contains(catalog: Catalog, part: Part) -> bool:

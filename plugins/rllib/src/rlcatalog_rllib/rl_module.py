@@ -85,6 +85,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         #: such as for parts that depend on earlier ones, it is rebuilt by another class.
         self._outputs_are_params = self.policy.stored_dist is self.policy.dist_class
         self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
+        self._leaves_critic_out = _has_critic_without_state(self.policy)
         self._has_custom_loss = self.policy.overrides("custom_loss")
         self._has_metrics = self.policy.overrides("metrics")
         self.eval()  # until a learner calls train()
@@ -161,6 +162,18 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         """Return a model's outputs `[N, size]` and its new state."""
         inputs = self._training_inputs(rows) if training else self._acting_inputs(rows)
         outputs, states = model(inputs, rows.states, rows.lengths)
+        return outputs, states
+
+    def run_model_for_acting(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
+        """Return the outputs `[N, size]` and the new state for acting, which needs no values.
+
+        A critic of its own is left out, unless it has a memory: RLlib stores its states, with which
+        training begins its sequences.
+        """
+        if not self._leaves_critic_out:
+            return self.run_model(self.model, rows, training=False)
+        inputs = self._acting_inputs(rows)
+        outputs, states = self.model.run_policy(inputs, rows.states, rows.lengths)
         return outputs, states
 
     def _training_inputs(self, rows: Rows) -> dict[str, Any]:
@@ -316,6 +329,15 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         check_same(self.policy, weights.pop(IDENTITY, None))
         check_weights(_shapes(self.state_dict()), _shapes(weights))
         super().set_state(weights)
+
+
+def _has_critic_without_state(policy: Policy) -> bool:
+    """Return whether a policy has a critic of its own that remembers nothing."""
+    if policy.resolution.critic is None:
+        return False
+    model: Any = policy.model
+    num_policy_states: int = model.num_policy_states
+    return len(policy.memory.initial) == num_policy_states
 
 
 def _shapes(weights: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
