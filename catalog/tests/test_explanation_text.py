@@ -90,6 +90,17 @@ def test_explanation_text_has_stages_and_plan(explanation):
     assert re.search(r"^  obs +\(3,\) +box, 0:3$", text, re.MULTILINE)
 
 
+def test_explanation_text_names_parts_that_do_not_learn(read_only_catalog):
+    config = {"fcnet_hiddens": [5], "freeze_parts": ["trunk", "value"]}
+
+    frozen = read_only_catalog.explain(THREE_FEATURES, TWO_ACTIONS, config, "torch")
+
+    assert "parts that do not learn: trunk, value" in repr(frozen).splitlines()
+    assert frozen.as_dict()["freeze_parts"] == ["trunk", "value"]
+    no_parts = read_only_catalog.explain(THREE_FEATURES, TWO_ACTIONS, {}, "torch")
+    assert "freeze_parts" not in no_parts.as_dict()
+
+
 def test_explanation_text_names_unread_keys(explanation):
     assert repr(explanation).splitlines()[-2] == "not read by any part: conv_filters"
 

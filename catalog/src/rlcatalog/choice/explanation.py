@@ -104,6 +104,9 @@ class Explanation:
         }
         if resolution.critic is not None:
             data["critic"] = self._critic(resolution.critic)
+        frozen_parts = resolution.config["freeze_parts"]
+        if frozen_parts:
+            data["freeze_parts"] = list(frozen_parts)
         if self.frozen is not None:
             data["frozen"] = self.frozen
         return data
@@ -343,6 +346,8 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
         notes += _notes_on_keys(data)
     if data["unread"]:
         notes.append(("not read by any part", ", ".join(data["unread"])))
+    if "freeze_parts" in data:
+        notes.append(("parts that do not learn", ", ".join(data["freeze_parts"])))
     if "critic" in data:
         notes += _notes_on_critic(data["critic"])
     if data["unused_masks"]:
