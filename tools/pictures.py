@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from generated import ROOT, write
 from house_imports import ALLOWED
-from svg import TEXT, box, picture, words
+from svg import TEXT, box, picture, with_dark_variant, words
 
 import rlcatalog
 
@@ -83,6 +83,32 @@ def embeddings() -> str:
     return rlcatalog.explain(obs, gym.spaces.Discrete(5), config, "torch").svg()
 
 
+def memory() -> str:
+    """Return the picture of a lookup with a memory of two layers."""
+    positions = gym.spaces.Box(-5, 5, (2,), np.float32)
+    config = {
+        "fcnet_hiddens": [32],
+        "use_gru": True,
+        "gru_cell_size": 32,
+        "lstm_num_layers": 2,
+        "lstm_use_prev_action": True,
+    }
+    return rlcatalog.explain(positions, gym.spaces.Discrete(2), config, "torch").svg()
+
+
+def parts() -> str:
+    """Return the picture of a lookup with parts, of which some do not learn."""
+    joints = gym.spaces.Box(-1, 1, (6,), np.float32)
+    config = {
+        "fcnet_hiddens": [64],
+        "use_lstm": True,
+        "lstm_cell_size": 64,
+        "critic": {"fcnet_hiddens": [256, 256]},
+        "freeze_parts": ["trunk", "critic.trunk"],
+    }
+    return rlcatalog.explain(joints, gym.spaces.Box(-1, 1, (6,)), config, "torch").svg()
+
+
 def faster() -> Iterator[tuple[str, float]]:
     """Yield what was measured beside another library, and how many times faster rlcatalog is."""
     parts = json.loads((ROOT / "benchmarks/ratios.json").read_text(encoding="utf-8"))
@@ -104,11 +130,15 @@ def speed() -> str:
     """Return a bar for each measurement beside another library, on a logarithmic axis; 1 is equal
     speed.
     """
-    bars, left, step = list(faster()), 390, 20
+    bars = list(faster())
+    left = 390
+    step = 20
     scale = (_WIDTH - left - 70) / np.log(max(times for _, times in bars) / 0.5)
-    one, body = left + scale * np.log(2), []
+    one = left + scale * np.log(2)
+    body = []
     for i, (name, times) in enumerate(bars):
-        y, end = 34 + step * i, left + scale * np.log(times / 0.5)
+        y = 34 + step * i
+        end = left + scale * np.log(times / 0.5)
         body.append(box(min(one, end), y, abs(end - one), step - 6))
         body += [
             words(left - 8, y + 11, name, "end"),
@@ -153,11 +183,13 @@ def packages() -> str:
         ]
     ]
     boxes += [[("rlcatalog, the kernel", "spaces, plugins, config, choice, contracts")]]
-    body, high = [], 62
+    body = []
+    high = 62
     for i, row in enumerate(boxes):
         wide = (_WIDTH - 8) / len(row)
         for j, (name, text) in enumerate(row):
-            x, y = 4 + wide * j, 4 + high * i
+            x = 4 + wide * j
+            y = 4 + high * i
             body += [
                 box(x + 4, y + 4, wide - 8, high - 8),
                 words(x + wide / 2, y + 22, name, "middle", 13),
@@ -174,6 +206,8 @@ DRAWN = {
     "critic.svg": critic,
     "one_of.svg": one_of,
     "embeddings.svg": embeddings,
+    "memory.svg": memory,
+    "parts.svg": parts,
     "packages.svg": packages,
     "speed.svg": speed,
 }
@@ -181,7 +215,8 @@ DRAWN = {
 
 def main(arguments: list[str]) -> int:
     """Draw the pictures, or with `--check` say whether they are up to date."""
-    return write({PICTURES / name: draw() + "\n" for name, draw in DRAWN.items()}, arguments)
+    pictures = {PICTURES / name: with_dark_variant(draw()) + "\n" for name, draw in DRAWN.items()}
+    return write(pictures, arguments)
 
 
 if __name__ == "__main__":
