@@ -1,4 +1,5 @@
-"""Writes the tables of `docs/engines.md`, what works under which engine, from `docs/engines.toml`.
+"""Writes the tables of `docs/engines.md`: what works under which engine, from `docs/engines.toml`,
+and what other libraries have, from `docs/other_libraries.toml`.
 
 Run it after the data has changed: `python tools/engines_page.py`, or with `--check` to only say
 whether the page is up to date. That each word has its test, `tests/engines/test_engines.py` says.
@@ -8,11 +9,14 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import generated
 from generated import ROOT, fill, write
 
 DATA = ROOT / "docs/engines.toml"
+LIBRARIES = ROOT / "docs/other_libraries.toml"
 TARGET = ROOT / "docs/engines.md"
 #: The table's halves: one of nine columns is too wide for any page.
 HALVES = {
@@ -51,10 +55,37 @@ def table(data: dict[str, Any], engines: tuple[str, ...]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def comparison(libraries: Sequence[Mapping[str, Any]], capability: str) -> str:
+    """Return the table of what each library has for a capability, with the place of each fact."""
+    rows = [("library", "what it has", "where to read it")]
+    for library in libraries:
+        fact = library[capability]
+        name = f"{library['name']} {library['version']}".strip()
+        rows.append((name, fact["text"], place_link(library["source"], fact["place"])))
+    return generated.table(*rows)
+
+
+def place_link(source: str, place: str) -> str:
+    """Return a link to the place of a fact, whose text is the name of the file.
+
+    Args:
+        source: What the library's paths begin with; empty for pages of these docs.
+        place: A path, or a complete link.
+    """
+    is_complete = place.startswith("https:")
+    link = place if is_complete else source + place
+    path, _, _line = place.partition("#")
+    return f"[{path.rpartition('/')[2]}]({link})"
+
+
 def filled(text: str) -> str:
     """Return the page with its tables written anew, each between its two markers."""
     data = tomllib.loads(DATA.read_text(encoding="utf-8"))
-    return fill(TARGET, text, {name: table(data, engines) for name, engines in HALVES.items()})
+    tables = {name: table(data, engines) for name, engines in HALVES.items()}
+    others = tomllib.loads(LIBRARIES.read_text(encoding="utf-8"))
+    for capability in others["capabilities"]:
+        tables[capability] = comparison(others["libraries"], capability)
+    return fill(TARGET, text, tables)
 
 
 def main(arguments: list[str]) -> int:

@@ -40,3 +40,26 @@ def test_cell_names_a_test_that_supports_it(word, path, name):
         assert "refuse" not in name
     else:
         assert "pytest.raises" in function[0]
+
+
+# --- other libraries ------------------------------------------------------------------------------
+
+OTHERS = tomllib.loads((ROOT / "docs/other_libraries.toml").read_text(encoding="utf-8"))
+
+
+def test_other_libraries_are_compared_in_each_capability():
+    names = [library["name"] for library in OTHERS["libraries"]]
+    assert names == ["rlcatalog", "Stable-Baselines3", "RLlib", "rsl_rl", "skrl", "TorchRL"]
+    for library in OTHERS["libraries"]:
+        for capability in OTHERS["capabilities"]:
+            assert library[capability]["text"]
+            assert library[capability]["place"]
+
+
+def test_places_of_facts_are_of_the_version_that_is_named():
+    for library in OTHERS["libraries"]:
+        if library["name"] == "rlcatalog":  # its places are pages
+            continue
+        for capability in OTHERS["capabilities"]:
+            link = engines_page.place_link(library["source"], library[capability]["place"])
+            assert f"{library['version']}/" in link
