@@ -283,7 +283,8 @@ def pickle_this_file(local_ray):
 @pytest.mark.slow  # starts a process
 @pytest.mark.usefixtures("pickle_this_file")
 def test_runner_in_a_process_trains_a_critic_class(local_ray, rllib):
-    model = {**make_model(), "critic": {"custom_model": Critic}}
+    groups = {"policy": ["x"], "critic": ["level"]}
+    model = {**make_model(), "critic": {"custom_model": Critic}, "obs_groups": groups}
     config = rllib.configure(HiddenLevel, model, num_runners=1, steps_per_env=20)
 
     with rllib.build_algorithm(config) as algorithm:
