@@ -134,6 +134,7 @@ def commands_page() -> str:
         "",
     ]
     for name, (owner, command) in commands().items():
+        command.name_frameworks()
         context = command.context_class(command, info_name=f"rlcatalog {name}")
         usage = " ".join(command.collect_usage_pieces(context))
         help_text = inspect.cleandoc(command.help or "").replace("\n\n", "\n").splitlines()

@@ -249,8 +249,8 @@ def test_set_random_state_restores_the_policy(frozen):
 
 def test_frozen_policy_describes_that_it_is_faster(frozen, policy):
     assert frozen.reason is None
-    assert repr(frozen) == f"Frozen: acts from a recorded graph\n{policy!r}"
-    assert "acts from a recorded graph" in str(frozen.explain())
+    assert repr(frozen) == f"Frozen: acts faster than the policy\n{policy!r}"
+    assert "acts faster than the policy" in str(frozen.explain())
 
 
 def test_frozen_policy_describes_why_it_is_not_faster(frozen, backends):

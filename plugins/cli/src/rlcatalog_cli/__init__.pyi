@@ -7,6 +7,8 @@ from .isolation import (
 )
 from .options import (
     AS_JSON as AS_JSON,
+    FRAMEWORKS as FRAMEWORKS,
+    FrameworkName as FrameworkName,
     ModelKeys as ModelKeys,
     Modules as Modules,
     key_values as key_values,

@@ -27,7 +27,7 @@ from rlcatalog.internals import PluginRecord, Sheet, how_to_start
 from rlcatalog.plugins import Part
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.notices import hide_tensorflow_notices
-from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
+from rlcatalog_cli.options import AS_JSON, Command, FrameworkName, ModelKeys, key_values
 
 if TYPE_CHECKING:
     # A name of the kernel that only annotations need.
@@ -129,7 +129,7 @@ def explain(
     env_id: Annotated[
         str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
     ],
-    framework: Annotated[str | None, typer.Option(metavar="NAME", help="torch or tf.")] = None,
+    framework: FrameworkName = None,
     model: ModelKeys = None,
     everything: Annotated[bool, _ALL] = False,
     svg: Annotated[

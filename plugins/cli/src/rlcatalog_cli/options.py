@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ConfigError, shown
+from rlcatalog.frameworks import frameworks
+from rlcatalog_cli.isolation import redirect_stdout
 
 #: For commands that print tables or lines.
 AS_JSON = typer.Option("--json", help="Print JSON.")
@@ -28,10 +31,31 @@ Modules = Annotated[
 ]
 
 
+#: Stands for the names of the installed frameworks in the help of an option, where a declaration
+#: cannot know them yet.
+FRAMEWORKS = "{frameworks}"
+FrameworkName = Annotated[
+    str | None, typer.Option(metavar="NAME", help=f"An installed framework: {FRAMEWORKS}.")
+]
+
+
 class Command(TyperCommand):
-    """Command that rejects repeated options; without it, the parser would silently use the last
-    one.
+    """Command that rejects repeated options, and whose help names the installed frameworks.
+
+    Without the check, the parser would silently use the last one of repeated options.
     """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text."""
+        self.name_frameworks()
+        super().format_help(ctx, formatter)
+
+    def name_frameworks(self) -> None:
+        """Write the names of the installed frameworks into the help of the options."""
+        for parameter in self.params:
+            help_text = getattr(parameter, "help", None)  # click's options alone have it
+            if help_text is not None and FRAMEWORKS in help_text:
+                parameter.help = help_text.replace(FRAMEWORKS, _installed_frameworks())  # type: ignore[attr-defined]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; reject repeated options before anything is converted or run."""
@@ -45,6 +69,17 @@ class Command(TyperCommand):
                     f"{longest_name} is given {count} times, but takes one value. Pass it once."
                 )
         return super().parse_args(ctx, args)
+
+
+def _installed_frameworks() -> str:
+    """Return the names of the installed frameworks, for a help text."""
+    with redirect_stdout():
+        declared = {part.name for part in default_catalog().parts("framework")}
+    names = []
+    for name, spec in frameworks().items():  # in the order of preference
+        if name in declared and spec.is_installed:
+            names.append(name)
+    return ", ".join(names) or "none"
 
 
 def _takes_one_value(parameter: Any) -> bool:

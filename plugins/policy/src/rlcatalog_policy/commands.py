@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rlcatalog_cli import AS_JSON, ModelKeys, open_env, print_json, redirect_stdout
+from rlcatalog_cli import AS_JSON, FrameworkName, ModelKeys, open_env, print_json, redirect_stdout
 from rlcatalog_policy.building import build
 from rlcatalog_policy.summary import summarize_layers
 
@@ -15,7 +15,7 @@ def summary(
     env_id: Annotated[
         str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
     ],
-    framework: Annotated[str | None, typer.Option(help="torch or tf.")] = None,
+    framework: FrameworkName = None,
     model: ModelKeys = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:

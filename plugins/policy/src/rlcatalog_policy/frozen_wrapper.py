@@ -237,7 +237,7 @@ class Frozen:
     def _how(self) -> str:
         if self.reason:
             return f"no faster: {self.reason}"
-        return "acts from a recorded graph"
+        return "acts faster than the policy"
 
     # --- what the policy has and does; see `Policy` -----------------------------------------------
 

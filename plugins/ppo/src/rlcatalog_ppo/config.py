@@ -52,7 +52,10 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     framework: Annotated[
         str | None,
-        Meta(description="torch or tf; by default, the framework of a custom class, if any"),
+        Meta(
+            description="an installed framework, such as torch; by default, that of a custom"
+            " class, if any"
+        ),
     ] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
     device: Annotated[

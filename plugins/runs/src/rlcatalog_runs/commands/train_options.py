@@ -12,6 +12,7 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import CatalogError, ConfigError
+from rlcatalog_cli import FRAMEWORKS
 from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine
 from rlcatalog_runs.logs import LOGS
 
@@ -116,7 +117,10 @@ COMMON = {
     "Training": (
         Option("algo", str, "NAME", "The engine's algorithm; by default, the first one."),
         Option(
-            "framework", str, "NAME", "torch or tf; by default, the framework of a custom class."
+            "framework",
+            str,
+            "NAME",
+            f"An installed framework: {FRAMEWORKS}; by default, that of a custom class.",
         ),
         Option(
             "model",
