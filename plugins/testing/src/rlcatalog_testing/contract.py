@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from rlcatalog.catalog import Catalog
@@ -61,6 +62,9 @@ class Check:
         where: Function that returns whether the check can apply to a part, based only on the
             declaration, without building the part.
         stops: Whether a failure skips the following checks, which would fail for the same reason.
+        between_frameworks: Whether the check compares a part's code in several frameworks. A
+            package that adds code to another package's part is checked by it, too, although it does
+            not run once for each framework.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Check:
     every_framework: bool = True
     where: Callable[[Subject], bool] = _applies_to_every_part
     stops: bool = False
+    between_frameworks: bool = False
 
     def __call__(self, subject: Subject) -> None:
         """Check a part."""
@@ -99,6 +104,7 @@ def check(
     every_framework: bool = True,
     where: Callable[[Subject], bool] = _applies_to_every_part,
     stops: bool = False,
+    between_frameworks: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
     """Decorator that turns a function into a check with the same name.
 
@@ -114,7 +120,17 @@ def check(
     """
 
     def make_check(run: Callable[..., None]) -> Check:
-        return Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
+        return Check(
+            run.__name__,
+            kinds,
+            hint,
+            run,
+            each,
+            every_framework,
+            where,
+            stops,
+            between_frameworks,
+        )
 
     return make_check
 
@@ -143,6 +159,9 @@ _LATEST_PART = _LatestPart()
 class Subject:
     """A plugin's part as the checks see it.
 
+    In a framework for which another package brings the part's code (`extends`), that package is
+    checked, not the part's own.
+
     Attributes:
         part: The part.
         catalog: The catalog for the trial.
@@ -168,13 +187,53 @@ class Subject:
         return value
 
     @property
+    def code(self) -> Part:
+        """The declaration that names the code under test: the part's own, or the extension that
+        brings the part's code for the framework.
+        """
+        if self.framework is None or self.framework not in frameworks():
+            return self.part
+        extensions = self.part.extensions.get(self.framework, [])
+        return extensions[0] if extensions else self.part
+
+    @property
+    def distribution(self) -> str:
+        """The distribution that is checked."""
+        return self.code.distribution
+
+    @property
     def examples(self) -> list[Example]:
-        """The part's examples, at least one.
+        """The part's examples for which all parts around it have code in the framework, at least
+        one.
 
         Raises:
             AssertionError: The part fits no standard space and declares no examples, or an
                 example's config is invalid.
+            NotApplicable: For none of the examples, all parts around it have code in the framework.
         """
+        examples = self._all_examples
+        if self.framework is None:
+            return examples
+        served = [example for example in examples if self.serves(example)]
+        if not served:
+            raise NotApplicable(f"{examples[0]}: {self._missing_code(examples[0])}")
+        return served
+
+    @property
+    def unserved(self) -> dict[str, str]:
+        """The examples that `examples` leaves out, each with the reason."""
+        reasons: dict[str, str] = {}
+        if self.framework is None:
+            return reasons
+        for example in self._all_examples:
+            why = self._missing_code(example)
+            if why is not None:
+                reasons[str(example)] = why
+        return reasons
+
+    @property
+    def _all_examples(self) -> list[Example]:
+        """The part's examples, whatever the framework."""
         examples = self.once("examples", self._read_examples)
         require(
             bool(examples),
@@ -182,6 +241,41 @@ class Subject:
             " which returns a list of rlcatalog_testing.Example",
         )
         return examples
+
+    def serves(self, example: Example) -> bool:
+        """Return whether all parts around the part have code in the framework for an example."""
+        return self._missing_code(example) is None
+
+    def _missing_code(self, example: Example) -> str | None:
+        """Return which part around the part has no code in the framework for an example; None if
+        all have.
+        """
+        key = ("missing code", self.framework, str(example))
+        return self.once(key, partial(self._find_missing_code, example))
+
+    def _find_missing_code(self, example: Example) -> str | None:
+        try:
+            resolution = self._resolve_in_any_framework(example)
+        except CatalogError:
+            return None  # the checks report the error
+        for part in resolution.parts():
+            needs_framework = part.declaration.targets_allowed is None
+            has_code = self.framework in part.frameworks
+            if needs_framework and not has_code and part is not self.part:
+                return f"{part.title} has no code for framework={self.framework!r}"
+        return None
+
+    def _resolve_in_any_framework(self, example: Example) -> Resolution:
+        """Return the catalog's choice for an example: in the framework, or if nothing there fits,
+        in the first one of the part's own package.
+        """
+        own_frameworks = self.within(framework=None).frameworks
+        try:
+            return self.resolve(example)
+        except CatalogError:
+            if not own_frameworks or self.framework == own_frameworks[0]:
+                raise
+            return self.within(own_frameworks[0]).resolve(example)
 
     def _read_examples(self) -> list[Example]:
         examples = examples_of(self.part, self.catalog)
@@ -225,9 +319,25 @@ class Subject:
 
     @property
     def frameworks(self) -> list[str]:
-        """The installed frameworks for which the part has code."""
+        """The installed frameworks for which the package that is checked has code of the part."""
         known = frameworks()
-        return [name for name in self.part.frameworks if name in known and known[name].is_installed]
+        names = []
+        for name in self.part.frameworks:
+            if name not in known or not known[name].is_installed:
+                continue
+            if self.within(name).distribution == self.distribution:
+                names.append(name)
+        return names
+
+    @property
+    def compared_frameworks(self) -> list[str]:
+        """The installed frameworks whose results must agree: those of the package that is checked,
+        after the first one of the part's own package.
+        """
+        own_frameworks = self.within(framework=None).frameworks
+        if self.distribution == self.part.distribution:
+            return own_frameworks
+        return [*own_frameworks[:1], *self.frameworks]
 
     def within(self, framework: str | None) -> Subject:
         """Return the same part in a different framework; both share the objects that have been
@@ -240,7 +350,7 @@ class Subject:
         layers.
         """
         yield {}
-        reads_key = "vf_share_layers" in self.catalog.config_keys(self.part)
+        reads_key = "vf_share_layers" in self.catalog.config_keys(self.part, self.framework)
         if reads_key and not self._refuses_separate_layers():
             yield {"vf_share_layers": False}
 

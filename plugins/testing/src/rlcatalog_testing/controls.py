@@ -121,7 +121,7 @@ def _fault_of_framework(subject: Subject, name: str) -> str | None:
     """
     declarations = subject.catalog.parts("framework")
     providers = [framework for framework in declarations if framework.name == name]
-    if subject.part.distribution in [provider.distribution for provider in providers]:
+    if subject.distribution in [provider.distribution for provider in providers]:
         return None
     try:
         kit_of(name)
@@ -137,7 +137,7 @@ def _suspects(subject: Subject, error: BaseException) -> Iterator[Part]:
     """Yield parts of other packages that may be the cause of an error: those that it names, and
     those of unlisted packages in the part's examples.
     """
-    distribution = subject.part.distribution
+    distribution = subject.distribution
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, PartError):
@@ -218,7 +218,7 @@ def _listed(parts: Iterable[Part]) -> list[Part]:
 
 def _catalog_without(subject: Subject) -> Catalog:
     """Return a catalog of all plugins except that of the part under test."""
-    distribution = subject.part.distribution
+    distribution = subject.distribution
     plugins = find_plugins(subject.catalog.entry_points)
     points = [plugin.entry_point for plugin in plugins if plugin.distribution != distribution]
     prefer = [name for name in subject.catalog.prefer if name != distribution]

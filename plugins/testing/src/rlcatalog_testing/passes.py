@@ -322,20 +322,29 @@ def with_sharing(subject: Subject, examples: Iterable[Example]) -> Iterator[Mode
 check_models = partial(check, "trunk", "memory", "head", each=few)
 
 
-def twins(subject: Subject, makers: Iterable[Callable[[Subject], T]]) -> Iterator[tuple[T, T]]:
+def twins(
+    subject: Subject, makers: Iterable[tuple[Example, Callable[[Subject], T]]]
+) -> Iterator[tuple[T, T]]:
     """Yield the factories' results for a part in its first framework, each with the result in a
     different framework.
+
+    Args:
+        subject: The part.
+        makers: The factories, each with the example that it is for.
 
     Raises:
         NotApplicable: No example works in a different framework.
     """
     has_twins = False
-    for make in makers:
+    for example, make in makers:
         results = []
-        for framework in filter(has_kit, subject.frameworks):
+        for framework in filter(has_kit, subject.compared_frameworks):
+            in_framework = subject.within(framework)
+            if not in_framework.serves(example):
+                continue
             # No part around it supports the framework.
             with suppress(NotApplicable, NoMatchError, NotServedError):
-                results.append(make(subject.within(framework)))
+                results.append(make(in_framework))
         for other in results[1:]:
             has_twins = True
             yield results[0], other

@@ -22,7 +22,7 @@ from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest,
 from rlcatalog.internals import normalize
 from rlcatalog.plugins import Part
 from rlcatalog_testing import checks as own_checks
-from rlcatalog_testing.checks.declarations import EVERY
+from rlcatalog_testing.checks.declarations import EVERY, OF_EXTENSIONS
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Subject
 from rlcatalog_testing.controls import fault_elsewhere, fault_of_check
 from rlcatalog_testing.examples import quiet
@@ -85,6 +85,9 @@ class Case:
         name = f"{part.slot}-{part.name}-{self.check.name}"
         if self.check.every_framework and self.subject.framework:
             name += f"-{self.subject.framework}"
+        elif part.declaration.extends is not None:
+            # A package may also extend a part several times, or extend its own.
+            name += f"-{'-'.join(part.declaration.targets)}"
         return name
 
     def __call__(self) -> None:
@@ -139,13 +142,13 @@ class Case:
 
     def _foreign_provider(self) -> Part | None:
         """Return the part that brought the check, if it is another package's."""
-        if self.provider is None or self.provider.distribution == self.subject.part.distribution:
+        if self.provider is None or self.provider.distribution == self.subject.distribution:
             return None
         return self.provider
 
     def _failure(self, error: BaseException) -> ConformanceError:
         """Return the message for a fault of the part, with advice if the check has some."""
-        title = f"{self.subject.part.title}: "
+        title = f"{self.subject.code.title}: "
         if _is_from_check(error):
             what = str(error).removeprefix(title)
         else:
@@ -188,7 +191,7 @@ def _place(error: BaseException, subject: Subject) -> str:
     elsewhere.
     """
     packages = set()
-    for target in subject.part.declaration.targets.values():
+    for target in subject.code.declaration.targets.values():
         module, _, _ = target.partition(":")
         packages.add(module.partition(".")[0])
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -221,7 +224,8 @@ class Outcome:
 def cases(
     distribution: str, *, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
 ) -> list[Case]:
-    """Return all checks for all parts of a distribution.
+    """Return all checks for all parts of a distribution, and for its code of parts of other
+    packages (`extends`).
 
     Args:
         distribution: The distribution's name.
@@ -236,7 +240,7 @@ def cases(
     catalog = catalog or default_catalog()
     normal_name = normalize(distribution)
     parts = _parts_of(normal_name, catalog)
-    if not parts:
+    if not parts and not _extensions_of(normal_name, catalog):
         raise _without_parts(catalog, distribution)
     has_third_party = any(part.is_third_party for part in parts)
     if has_third_party and normal_name not in catalog.prefer:
@@ -253,6 +257,11 @@ def cases(
     for part in parts:
         for subject in _subjects_of(part, catalog):
             all_cases += _cases_of(subject, checks)
+    for extension in _extensions_of(normal_name, catalog):
+        declared = Subject(extension, catalog)
+        all_cases += [Case(check, declared) for check in OF_EXTENSIONS if check.where(declared)]
+        for subject in _subjects_of_extension(extension, catalog):
+            all_cases += _cases_of_code(subject, checks)
     if expected is None:
         return all_cases
     return _with_expected_failures(all_cases, expected, distribution)
@@ -262,11 +271,45 @@ def _parts_of(distribution: str, catalog: Catalog) -> list[Part]:
     return [part for part in catalog.parts() if part.distribution == distribution]
 
 
+def _extensions_of(distribution: str, catalog: Catalog) -> list[Part]:
+    """Return what a distribution adds to parts of other packages, and to its own."""
+    extensions = []
+    for record in catalog.plugins:
+        if record.distribution == distribution and record.status == "loaded":
+            extensions += [part for part in record.parts if part.declaration.extends is not None]
+    return extensions
+
+
 def _subjects_of(part: Part, catalog: Catalog) -> list[Subject]:
     """Return the part once per installed framework that it supports, or once if it needs none."""
     subject = Subject(part, catalog)
     subjects = [subject.within(framework) for framework in subject.frameworks]
     return subjects or [subject]
+
+
+def _subjects_of_extension(extension: Part, catalog: Catalog) -> Iterator[Subject]:
+    """Yield the extended part once per framework for which the extension brings code, if the part
+    and the framework are installed.
+    """
+    for part in catalog.parts(extension.kind):
+        is_extended = part.address == extension.declaration.extends
+        if not is_extended or part.distribution == extension.distribution:
+            continue  # the cases of a package's own parts include all its frameworks
+        for framework in extension.declaration.targets:
+            subject = Subject(part, catalog, framework)
+            if subject.code is extension and framework in subject.frameworks:
+                yield subject
+
+
+def _cases_of_code(subject: Subject, checks: Mapping[Check, Part | None]) -> Iterator[Case]:
+    """Yield the cases of the code that an extension brings: the checks of code, but not those of
+    the part's own declaration.
+    """
+    of_code = {}
+    for check, provider in checks.items():
+        if check.every_framework or check.between_frameworks:
+            of_code[check] = provider
+    return _cases_of(subject, of_code)
 
 
 def _cases_of(subject: Subject, checks: Mapping[Check, Part | None]) -> Iterator[Case]:

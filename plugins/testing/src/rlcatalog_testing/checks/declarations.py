@@ -186,7 +186,7 @@ def _names_of(subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def _is_not_the_kernels(subject: Subject) -> bool:
-    return subject.part.distribution != "rlcatalog"
+    return subject.distribution != "rlcatalog"
 
 
 @check_declarations(
@@ -318,6 +318,10 @@ def _requests(part: Part, catalog: Catalog) -> Iterator[Request]:
 
 def _plugin_of(subject: Subject) -> PluginRecord:
     for plugin in find_plugins(subject.catalog.entry_points):
-        if plugin.distribution == subject.part.distribution:
+        if plugin.distribution == subject.distribution:
             return plugin
     raise NotApplicable("it was registered by the running program")
+
+
+#: The checks of a declaration that adds code to a part of another package.
+OF_EXTENSIONS = (has_a_summary, imports_no_framework, bounds_the_kernel)

@@ -405,14 +405,15 @@ def saved_and_restored(trial: ModelTrial) -> None:
 def _trials_of_twins(subject: Subject) -> Iterator[tuple[ModelTrial, ModelTrial]]:
     """Yield trials for a few examples in two frameworks, also with separate value layers."""
     makers = []
-    for example in subject.few:
+    # Of all examples, because one framework may have code for others than another.
+    for example in subject.within(framework=None).few:
         for config in subject.sharing():
-            makers.append(partial(ModelTrial, example=example, **config))
+            makers.append((example, partial(ModelTrial, example=example, **config)))
     return twins(subject, makers)
 
 
 def _has_code_for_two_frameworks(subject: Subject) -> bool:
-    return len(subject.frameworks) > 1
+    return len(subject.compared_frameworks) > 1
 
 
 @check_models(
@@ -420,6 +421,7 @@ def _has_code_for_two_frameworks(subject: Subject) -> bool:
     hint="give layers the same names, layouts and epsilons in every framework (see get_weights)",
     every_framework=False,
     where=_has_code_for_two_frameworks,
+    between_frameworks=True,
 )
 def frameworks_agree(trial: ModelTrial, twin: ModelTrial) -> None:
     """After weights are copied between them, all frameworks give the same outputs."""

@@ -10,9 +10,10 @@ from typing import Any
 
 from rlcatalog.catalog import Catalog
 from rlcatalog.errors import CatalogError
+from rlcatalog.internals import public_index
 from rlcatalog_testing.checks.action_codecs import action_trials
 from rlcatalog_testing.checks.wrappers import environments
-from rlcatalog_testing.contract import Subject, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import NAMING, Example, quiet
 
 KINDS = (
@@ -48,6 +49,29 @@ def has_a_way_in(subject: Subject) -> None:
         f"its switch {part.switch!r} does not select it: no example that turns it on chooses the"
         " part",
     )
+
+
+def _is_in_unlisted_framework(subject: Subject) -> bool:
+    return subject.framework not in (None, *public_index.frameworks())
+
+
+@check(
+    "trunk",
+    "memory",
+    "head",
+    "action_dist",
+    hint="bring code for the parts that are named, or leave these spaces to other frameworks",
+    where=_is_in_unlisted_framework,
+)
+def spaces_have_code(subject: Subject) -> None:
+    """In a framework of another package, all parts around the part have code for its examples; the
+    other checks leave out the examples for which a part has none.
+    """
+    unserved = subject.unserved
+    if not unserved:
+        return
+    reasons = "; ".join(dict.fromkeys(unserved.values()))
+    raise NotApplicable(f"left out: {', '.join(unserved)}, because {reasons}")
 
 
 def _ways_in(subject: Subject) -> set[str]:
@@ -115,7 +139,7 @@ def _catalog_without_preference(subject: Subject) -> Catalog:
     distribution.
     """
     catalog = subject.catalog
-    distribution = subject.part.distribution
+    distribution = subject.distribution
     prefer = tuple(name for name in catalog.prefer if name != distribution)
 
     def make() -> Catalog:
