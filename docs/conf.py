@@ -73,7 +73,8 @@ nitpick_ignore_regex = [
     (
         r"py:class",
         r"AbstractContextManager|Actions|AlgorithmConfig|AnyEnv|Array|ArrayLike|AutoresetMode|BaseAlgorithm"
-        r"|Batch|Choice|Code|Data|DistPlan|Embeddings|EncodedBatch|EnvMaker|EnvProperties|FlatConfig|Forms"
+        r"|Batch|Choice|Code|ConfigT|Data|DistPlan|Embeddings|EncodedBatch|EnvMaker|EnvProperties"
+        r"|FlatConfig|Forms"
         r"|HasOutputLayers|History|Lowered"
         r"|Masks?|ModelArgument|NotGiven|PartsCatalog|RLModule|Rewards|Rows|Shapes|SharedTable|Space|T"
         r"|Tensor|TensorTree|VisibleObservation|Unclaimed|Values|VectorEnv|Verdict|bounds|info"

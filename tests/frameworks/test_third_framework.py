@@ -11,14 +11,13 @@ import gymnasium as gym
 import numpy as np
 import planted_tf
 import pytest
-from toy_framework import (
+from toy_framework import OPS
+from toy_own_parts import (
     DIST,
     FRAMEWORK,
     NET,
-    OPS,
     OWN_DIST,
     OWN_NET,
-    PPO_STEP,
     match_choice,
     size_of_choice,
     targets,
@@ -45,7 +44,7 @@ PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 
 #: The framework "toy", with a model and a distribution.
 TOY_PLUGIN = plugin_of(
-    rlcatalog_frameworks=[FRAMEWORK, PPO_STEP],
+    rlcatalog_frameworks=[FRAMEWORK],
     rlcatalog_models=[OWN_NET],
     rlcatalog_action_dists=[OWN_DIST],
 )
@@ -66,7 +65,8 @@ def catalog():
 
 @pytest.fixture
 def toy_policy(catalog):
-    return rlcatalog.build(THREE_FEATURES, FOUR, {}, "toy", catalog=catalog)
+    config = {"fcnet_hiddens": [], "vf_share_layers": True}  # a linear net
+    return rlcatalog.build(THREE_FEATURES, FOUR, config, "toy", catalog=catalog)
 
 
 # --- registration ---------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def obs():
 
 
 def test_policy_takes_the_most_likely_action(toy_policy, obs):
-    logits = obs @ toy_policy.model.weights["logits"]
+    logits = obs @ toy_policy.model.weights["outputs.logits.weight"].T
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
 
     step = toy_policy.act(obs, explore=False)
@@ -138,7 +138,8 @@ def test_policy_takes_the_most_likely_action(toy_policy, obs):
 
 def test_policy_returns_values(toy_policy, obs):
     values = toy_policy.values(toy_policy.preprocess(obs))
-    np.testing.assert_allclose(values, obs @ toy_policy.model.weights["value"], rtol=1e-5)
+    weights = toy_policy.model.weights["outputs.value.weight"][0]
+    np.testing.assert_allclose(values, obs @ weights, rtol=1e-5)
 
 
 def test_policy_takes_no_forbidden_action(toy_policy, obs):
@@ -299,6 +300,7 @@ PPO_CONFIG = {
     "lr": 0.05,
     "seed": 0,
     "frozen": "never",
+    "model": {"fcnet_hiddens": [8]},
 }
 
 

@@ -95,7 +95,14 @@ SPECS = {
     ),
     "sail": CommandSpec("acme_sail", {"cli": "made_up_commands:sail"}, "sails"),
     "plain": FrameworkSpec(
-        "plain", {"backend": f"{PARTS}:Backend", "ops": f"{PARTS}:OPS"}, "NumPy", module="numpy"
+        "plain",
+        {
+            "backend": f"{PARTS}:Backend",
+            "ops": f"{PARTS}:OPS",
+            "bookkeeping": "toy_framework:Bookkeeping",
+        },
+        "NumPy",
+        module="numpy",
     ),
     "program": ExporterSpec(
         "acme_program", {"runner": f"{PARTS}:ProgramRunner"}, "programs", suffix=".acme"

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import toy_framework
+import toy_own_parts
 from gymnasium import spaces
 from planted_parts import Broken, instead, mean, outputs, over, said, sound, states, values
 
@@ -119,12 +119,12 @@ def cases_of(kind: str, framework: str, mutant: Mutant | None = None) -> list[Ca
     ]
     if framework == "toy":
         beside = {
-            "rlcatalog_models": [toy_framework.NET],
-            "rlcatalog_action_dists": [toy_framework.DIST],
+            "rlcatalog_models": [toy_own_parts.NET],
+            "rlcatalog_action_dists": [toy_own_parts.DIST],
         }
         points.append(
             PluginEntryPoint(
-                plugin_of(rlcatalog_frameworks=[toy_framework.FRAMEWORK], **beside), "toy"
+                plugin_of(rlcatalog_frameworks=[toy_own_parts.FRAMEWORK], **beside), "toy"
             )
         )
     return cases(DISTRIBUTION, catalog=isolated_catalog(*AROUND, *points))

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import toy_framework
+import toy_own_parts
 from planted_parts import TwoKinds
 
 
-class Net(toy_framework.Net):
+class Net(toy_own_parts.Net):
     """A linear net."""
 
 
@@ -22,7 +23,7 @@ class Dist(TwoKinds):
         super().__init__(inputs, model)
         self.discrete = discrete
         if discrete:
-            self.logs = toy_framework.Choice(inputs)._finite
+            self.logs = toy_framework.Categorical(inputs).log_probs
         else:
             self.means, logs = np.split(inputs, 2, axis=1)
             self.logs = logs.clip(-self.limit, self.limit)

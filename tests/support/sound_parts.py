@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import torch
 import toy_framework
+import toy_own_parts
 
 import rlcatalog
 from rlcatalog import ActionDistribution, Filter, Preprocessor
@@ -223,13 +224,13 @@ class Backend(toy_framework.Backend):
         raise NotServedError("it computes no gradients")
 
 
-class Net(toy_framework.Net):
+class Net(toy_own_parts.Net):
     """One linear layer in NumPy."""
 
     framework_of_class = "plain"
 
 
-class PlainChoice(toy_framework.Choice):
+class PlainChoice(toy_own_parts.Choice):
     """One of n values, in NumPy."""
 
     framework_of_class = "plain"

@@ -18,15 +18,13 @@ from rlcatalog_ppo import learner as learner_module
 from rlcatalog_ppo.config import A2CConfig, PPOConfig
 from rlcatalog_ppo.learner import (
     RolloutLearner,
-    StepMetrics,
     array_rows,
     check_policy,
-    minibatch_optimizer_of,
     minibatches,
-    not_finite_error,
     set_threads,
 )
 from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, UpdateHyperparameters
+from rlcatalog_ppo.optimizer import StepMetrics, minibatch_optimizer_of, not_finite_error
 
 THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = gym.spaces.Discrete(2)

@@ -13,7 +13,6 @@ import torch
 import rlcatalog
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.learner import minibatch_optimizer_of
 from rlcatalog_ppo.loss import (
     A2C_OBJECTIVE,
     PG_OBJECTIVE,
@@ -21,6 +20,7 @@ from rlcatalog_ppo.loss import (
     ClippedSurrogate,
     UpdateHyperparameters,
 )
+from rlcatalog_ppo.optimizer import minibatch_optimizer_of
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 

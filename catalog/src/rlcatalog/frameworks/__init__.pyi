@@ -11,6 +11,7 @@ from .ops import (
 from .protocols import (
     Backend as Backend,
     Evaluation as Evaluation,
+    Gradient as Gradient,
     Learner as Learner,
     PolicyParts as PolicyParts,
     Step as Step,

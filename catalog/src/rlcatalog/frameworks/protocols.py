@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -256,12 +256,31 @@ class Backend(Protocol):
         """Restore the random generators' states, as returned by `random_state`."""
 
 
+class Gradient(NamedTuple):
+    """Gradient of a loss with respect to a policy's weights; see `Learner.gradient`.
+
+    Attributes:
+        loss: The loss, a scalar tensor.
+        results: What the loss function returned beside the loss.
+        norm: Euclidean norm of the gradient, all weights taken as one vector: a scalar tensor.
+        of_weights: The gradient itself, in the framework's own form; only the learner reads it.
+    """
+
+    loss: Any
+    results: Any
+    norm: Any
+    of_weights: Any
+
+
 class Learner(Protocol):
     """Training in one framework: gradients, clipping, an optimizer, seeds and placement.
 
     `cls(policy, eps, lr_parts)` updates the trainable weights of a policy with Adam. `lr_parts`
-    names parts of the model that have their own learning rates. An algorithm subclasses it for each
-    framework, because each framework computes gradients in its own way.
+    names parts of the model that have their own learning rates.
+
+    A training step calls `gradient` with the loss as a function, and then `apply`. A framework with
+    a tape, such as PyTorch, calls the function once and differentiates what it recorded. A
+    functional framework, such as JAX, differentiates the function.
     """
 
     @staticmethod
@@ -275,6 +294,41 @@ class Learner(Protocol):
     def select_weights(self) -> None:
         """Choose the weights that the next steps train; called before each update, because parts of
         the model may have been frozen or unfrozen. The moments of all other weights wait.
+        """
+
+    def gradient(
+        self, loss: Callable[..., tuple[Tensor, Any]], *inputs: TensorTree | float | None
+    ) -> Gradient | None:
+        """Return the gradient of a loss with respect to the weights that `select_weights` chose,
+        which stay as they are.
+
+        Args:
+            loss: A function that runs the model with its current weights. It returns the loss, a
+                scalar tensor, and a structure of further tensors. It must depend on nothing else
+                but the weights and its arguments, because a framework may call it several times, or
+                compile it. Pass an equal function at each step, so that it is compiled once.
+            *inputs: The function's arguments.
+
+        Returns:
+            The gradient, or None if the loss does not depend on any of the weights. A framework
+            that cannot tell returns a gradient of zeros.
+        """
+
+    def apply(
+        self,
+        gradient: Gradient,
+        lr: float,
+        limit: float | None,
+        part_rates: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take a step of Adam with a gradient that `gradient` returned for the current weights.
+
+        Args:
+            gradient: The gradient.
+            lr: Learning rate.
+            limit: Maximum norm, or None for no clipping. A gradient with a larger norm is scaled by
+                `limit / (norm + 1e-6)`.
+            part_rates: Learning rates of the parts in `lr_parts`.
         """
 
     def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:

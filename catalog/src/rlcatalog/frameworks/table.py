@@ -26,7 +26,7 @@ from rlcatalog.shared_declarations import SharedDeclaration, SharedTable
 #: The targets of a framework's own declaration; declarations that extend it have others.
 _TARGETS = frozenset({
     "backend", "ops", "learner", "host", "separate_value", "separate_critic", "add_time_dimension",
-    "distribution", "policy_module", "kit", "before",
+    "distribution", "policy_module", "kit", "before", "bookkeeping",
 })  # fmt: skip
 _REQUIRED_TARGETS = frozenset({"backend", "ops"})
 
@@ -41,6 +41,8 @@ class FrameworkSpec(SharedDeclaration):
     (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. The others
     are optional:
 
+    - `"bookkeeping"`: the `rlcatalog.models.ModelBookkeeping` of its models, which reads and sets
+      their weights;
     - `"learner"`: gradients, clipping, an optimizer and seeds (`rlcatalog.frameworks.Learner`);
     - `"host"`: the base class that a `model_interface` is mixed into
       (`rlcatalog.models.ModelWrapper`);

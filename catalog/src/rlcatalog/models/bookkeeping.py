@@ -11,6 +11,7 @@ import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks.ops import Tensor, TensorTree, tensor_ops
+from rlcatalog.frameworks.table import find_framework
 from rlcatalog.models.flatten_structured import flatten_structured
 from rlcatalog.observations import Preprocessor, is_structure, preprocessor_of
 from rlcatalog.observations.visible_observation import VisibleObservation
@@ -33,7 +34,12 @@ class Padding(Protocol):
 
 
 class ModelBookkeeping:
-    """Kernel-side state of one model; each framework has its own subclass, which runs its models.
+    """Kernel-side state of one model; each framework has its own subclass, which it declares as its
+    target `"bookkeeping"`.
+
+    A subclass must implement `weights` and `set_weights`. The other methods of the last section are
+    for what only some models need, such as sequences. What a framework lacks raises a
+    NotServedError, which names the method.
 
     All state is in this one object, so that attributes of user classes cannot collide with it.
     Methods take the model as an argument, because a reference to it would create a cycle.
@@ -167,12 +173,16 @@ class ModelBookkeeping:
         self.passed_models = {name: inner for name, inner in models.items() if is_model(inner)}
 
     def weights(self, model: ModelV2) -> dict[str, Any]:
-        """Return all weights (see `ModelV2.get_weights`)."""
-        raise NotImplementedError
+        """Return all weights and buffers as arrays, by name (see `ModelV2.get_weights`).
+
+        Names, layouts and dtypes are those of the model in PyTorch: a dense layer's `"….weight"` is
+        `[outputs, inputs]`, float32.
+        """
+        raise self._not_implemented("read the weights of a model", "weights")
 
     def set_weights(self, model: ModelV2, weights: Mapping[str, Any]) -> None:
-        """Set all weights (see `ModelV2.set_weights`)."""
-        raise NotImplementedError
+        """Set all weights from arrays (see `ModelV2.set_weights`); call `check_weights` first."""
+        raise self._not_implemented("set the weights of a model", "set_weights")
 
     def weight_keys(self, model: ModelV2) -> dict[str, Hashable]:
         """Return a key for each weight by its name in `weights`; a weight has the same key in every
@@ -198,6 +208,19 @@ class ModelBookkeeping:
             " weights. Remove freeze_parts."
         )
 
+    def _not_implemented(self, purpose: str, method: str) -> NotServedError:
+        """Return the error for a method that the framework does not implement.
+
+        Args:
+            purpose: What the method is for, to complete "cannot …".
+            method: Its name.
+        """
+        return NotServedError(
+            f"framework {self.ops.framework!r} cannot {purpose}: {type(self).__name__} does not"
+            f" implement {method}(). Derive a class from rlcatalog.models.ModelBookkeeping that"
+            " does, and declare it as the framework's target 'bookkeeping'."
+        )
+
     def as_tensors(self, model: ModelV2, obs: TensorTree) -> Any:
         """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors
         are NumPy arrays.
@@ -212,15 +235,24 @@ class ModelBookkeeping:
         return self.ops.flat(obs)
 
     def batch_major(self, rows: Tensor, steps: int, sequences: int) -> Any:
-        """Reorder rows `[T * B, ...]` from time-major to batch-major."""
-        raise NotImplementedError
+        """Reorder rows `[T * B, ...]` from time-major to batch-major: `[B * T, ...]`."""
+        raise self._not_implemented("reorder the rows of time-major sequences", "batch_major")
 
     def padding(self, seq_lens: Tensor, rows: Tensor) -> Padding | None:
         """Return which rows are padding, or None if there is no padding."""
-        raise NotImplementedError
+        raise self._not_implemented("tell padding from the rows of sequences", "padding")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, **dict.fromkeys(self.of_last_pass)}
+
+
+def new_bookkeeping(model: ModelV2) -> ModelBookkeeping:
+    """Return the state of a new model, of the class that its framework declares."""
+    framework = find_framework(model.framework)
+    if framework is None or framework.target("bookkeeping") is None:
+        return ModelBookkeeping(model)
+    bookkeeping_class: type[ModelBookkeeping] = framework.load("bookkeeping")
+    return bookkeeping_class(model)
 
 
 def is_model(value: Any) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rlcatalog.models import nested_losses
 from rlcatalog.models.bookkeeping import (
     ModelBookkeeping,
     get_submodel,
+    new_bookkeeping,
     states_in,
     without_padding,
 )
@@ -41,7 +42,7 @@ class ModelV2:
         num_outputs: Width of the output, or None for a trunk.
         model_config: The flat model config.
         name: A name for the model.
-        framework: `"torch"` or `"tf"`.
+        framework: The framework's name, such as `"torch"`.
     """
 
     def __init__(
@@ -61,8 +62,7 @@ class ModelV2:
         self.framework = framework
         self.time_major = bool(self.model_config.get("_time_major", False))
         self.view_requirements = {"obs": ViewRequirement(shift=0, space=obs_space)}
-        # The framework's base class names the class that keeps rlcatalog's records of the model.
-        self._rlcatalog_bookkeeping = self._rlcatalog_bookkeeping_class(self)
+        self._rlcatalog_bookkeeping = new_bookkeeping(self)
 
     @property
     def num_outputs(self) -> int | None:
@@ -244,7 +244,6 @@ class ModelV2:
                 setattr(cls, name, nested_losses.complete(override, name))
 
     _rlcatalog_bookkeeping: ModelBookkeeping
-    _rlcatalog_bookkeeping_class: ClassVar[type[ModelBookkeeping]] = ModelBookkeeping
 
 
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()

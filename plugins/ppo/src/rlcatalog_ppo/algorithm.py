@@ -26,14 +26,10 @@ from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id
-from rlcatalog_ppo.learner import (
-    RolloutLearner,
-    check_policy,
-    learner_of,
-    minibatch_optimizer_of,
-)
+from rlcatalog_ppo.learner import RolloutLearner, check_policy
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
+from rlcatalog_ppo.optimizer import learner_of, minibatch_optimizer_of
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess

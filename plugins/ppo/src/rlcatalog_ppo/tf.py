@@ -1,4 +1,4 @@
-"""One optimiser step in TensorFlow, traced unless `eager_tracing` is False."""
+"""Optimiser steps in TensorFlow, traced unless `eager_tracing` is False."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.learner import StepMetrics, not_finite_error
 from rlcatalog_ppo.loss import (
     PPO_OBJECTIVE,
     Losses,
@@ -21,7 +20,8 @@ from rlcatalog_ppo.loss import (
     loss_terms,
     no_gradient_error,
 )
-from rlcatalog_tf import HALF, TFLearner, tf
+from rlcatalog_ppo.optimizer import StepMetrics, not_finite_error
+from rlcatalog_tf import HALF, TFLearner, clip_gradient, tf
 
 if TYPE_CHECKING:
     from rlcatalog_ppo.offline import Reader
@@ -42,7 +42,7 @@ class StepTensors(NamedTuple):
 
 
 class TFMinibatchOptimizer(TFLearner):
-    """Optimiser steps in TensorFlow (see `rlcatalog_ppo.learner.MinibatchOptimizer`).
+    """Optimiser steps in TensorFlow (see `rlcatalog_ppo.MinibatchOptimizer`).
 
     Args:
         policy: The policy.
@@ -74,7 +74,7 @@ class TFMinibatchOptimizer(TFLearner):
         self._signature: Any = None
 
     def select_weights(self) -> None:
-        """Choose the weights to train; see `rlcatalog_ppo.learner.MinibatchOptimizer`."""
+        """Choose the weights to train; see `rlcatalog_ppo.MinibatchOptimizer`."""
         variables = self.variables
         super().select_weights()
         if self.variables is not variables:
@@ -95,13 +95,11 @@ class TFMinibatchOptimizer(TFLearner):
         check_rows: bool = True,
         measure: bool = True,
     ) -> StepMetrics:
-        """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.MinibatchOptimizer`.
+        """Improve the weights on a minibatch; see `rlcatalog_ppo.MinibatchOptimizer`.
 
         A traced step checks only shapes and always returns metrics.
         """
-        self.optimizer.learning_rate.assign(hyperparameters.lr)
-        for part, part_rate in self.part_rates.items():
-            part_rate.assign((hyperparameters.lr_parts or {})[part])
+        self.set_rates(hyperparameters.lr, hyperparameters.lr_parts)
         self._kl_coeff.assign(hyperparameters.kl_coeff)
         has_clip_schedule = hyperparameters.clip_param is not None
         if has_clip_schedule:
@@ -156,20 +154,25 @@ class TFMinibatchOptimizer(TFLearner):
 
     def _improve(self, batch: Mapping[str, Any], *, has_clip_schedule: bool) -> StepTensors:
         """Improve the weights on a minibatch, unless its loss or gradient is not finite."""
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self.variables)
+
+        def loss_and_losses() -> tuple[Any, Losses]:
             evaluation = self.policy.evaluate(batch)
-            dtype = evaluation.logp.dtype
             losses = self._losses(evaluation, batch, has_clip_schedule=has_clip_schedule)
             custom_loss = self.model.custom_loss(losses.total, loss_inputs(self.policy, batch))
             terms = loss_terms(self.policy, custom_loss, tf.is_tensor)
-            loss = tf.add_n([tf.reduce_sum(term) for term in terms])
-        gradients, norm = self.clip(self._gradients(tape, loss), dtype, self.config.grad_clip)
+            return tf.add_n([tf.reduce_sum(term) for term in terms]), losses
 
-        loss = tf.cast(loss, tf.float32)
+        gradient = self.gradient(loss_and_losses)
+        if gradient is None:
+            raise no_gradient_error(self.policy, self.config.algorithm)
+        gradients = clip_gradient(gradient, self.config.grad_clip)
+        losses = gradient.results
+        norm = gradient.norm
+
+        loss = tf.cast(gradient.loss, tf.float32)
         is_norm_finite = tf.math.is_finite(tf.cast(norm, tf.float32))
         is_usable = is_norm_finite & tf.math.is_finite(loss)
-        tf.cond(is_usable, lambda: self.apply(gradients), lambda: None)
+        tf.cond(is_usable, lambda: self.take_step(gradients), lambda: None)
 
         metrics = [*self.objective.metrics(losses, tensor_ops("tf")), norm]
         return StepTensors(
@@ -199,20 +202,6 @@ class TFMinibatchOptimizer(TFLearner):
         return self.objective.losses(
             evaluation, columns, self.config, tensor_ops("tf"), hyperparameters
         )
-
-    def _gradients(self, tape: Any, loss: Any) -> list[Any]:
-        """Return the weights' gradients; zeros for weights that the loss does not depend on."""
-        gradients = tape.gradient(loss, self.variables)
-        if all(gradient is None for gradient in gradients):
-            raise no_gradient_error(self.policy, self.config.algorithm)
-        dense_gradients = []
-        for gradient, variable in zip(gradients, self.variables, strict=True):
-            if gradient is None:
-                dense_gradients.append(tf.zeros_like(variable))
-            else:
-                # The gradient of an embedding is sparse.
-                dense_gradients.append(tf.convert_to_tensor(gradient))
-        return dense_gradients
 
 
 def _check_precision(policy: Policy, algorithm: str) -> None:

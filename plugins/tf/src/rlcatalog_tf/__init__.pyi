@@ -7,7 +7,7 @@ from .dtypes import (
     to_float32_at_least as to_float32_at_least,
 )
 from .keras_copies import copy_layer as copy_layer
-from .learner import TFLearner as TFLearner
+from .learner import TFLearner as TFLearner, clip_gradient as clip_gradient
 from .load_order import before_tensorflow as before_tensorflow
 from .model import (
     RecurrentNetwork as RecurrentNetwork,

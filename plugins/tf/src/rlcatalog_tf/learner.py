@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.frameworks import Array, PolicyParts, Tensor, TensorTree
+from rlcatalog.frameworks import Array, Gradient, PolicyParts, Tensor, TensorTree
 from rlcatalog.models import parts_with_own_rate
 from rlcatalog.spaces import map_tensors
-from rlcatalog_tf import TFModelV2, keras, tf
+from rlcatalog_tf import HALF, TFModelV2, keras, tf
 from rlcatalog_tf.variables import raw_variable
 
 
@@ -236,25 +236,49 @@ class TFLearner:
         """
         tf.config.threading.set_intra_op_parallelism_threads(count)
 
-    def clip(
-        self, gradients: Sequence[Tensor], dtype: tf.DType, limit: float | None
-    ) -> tuple[list[Any], Any]:
-        """Scale gradients down to a maximum norm; return them and their original norm.
-
-        Args:
-            gradients: The gradients, as tensors.
-            dtype: The dtype for computing the norm.
-            limit: Maximum norm, or None.
+    def gradient(
+        self, loss: Callable[..., tuple[Tensor, Any]], *inputs: TensorTree | float | None
+    ) -> Gradient | None:
+        """Return the gradient of a loss, with zeros for weights that it does not depend on; see
+        `rlcatalog.frameworks.Learner`.
         """
-        norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in gradients])
-        if limit is None:
-            return list(gradients), norm
-        # 1e-6 is PyTorch's number.
-        scale = tf.minimum(limit / (norm + 1e-6), 1.0)
-        return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self.variables)
+            total, results = loss(*inputs)
+        gradients = tape.gradient(total, self.variables)
+        if all(gradient is None for gradient in gradients):
+            return None
+        dense_gradients = []
+        for gradient, variable in zip(gradients, self.variables, strict=True):
+            if gradient is None:
+                dense_gradients.append(tf.zeros_like(variable))
+            else:
+                # The gradient of an embedding is sparse.
+                dense_gradients.append(tf.convert_to_tensor(gradient))
+        # Squares overflow in half precision.
+        dtype = tf.float32 if total.dtype in HALF else total.dtype
+        norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in dense_gradients])
+        return Gradient(total, results, norm, dense_gradients)
 
-    def apply(self, gradients: Sequence[Tensor]) -> None:
-        """Update the weights with their gradients and the optimiser's learning rate."""
+    def apply(
+        self,
+        gradient: Gradient,
+        lr: float,
+        limit: float | None,
+        part_rates: Mapping[str, float] | None = None,
+    ) -> None:
+        """Update the weights; see `rlcatalog.frameworks.Learner`."""
+        self.set_rates(lr, part_rates)
+        self.take_step(clip_gradient(gradient, limit))
+
+    def set_rates(self, lr: float, part_rates: Mapping[str, float] | None = None) -> None:
+        """Set the learning rates of `take_step`; call this outside of traced functions."""
+        self.optimizer.learning_rate.assign(lr)
+        for part, part_rate in self.part_rates.items():
+            part_rate.assign((part_rates or {})[part])
+
+    def take_step(self, gradients: Sequence[Tensor]) -> None:
+        """Update the weights with their gradients and the rates of `set_rates`."""
         self.optimizer.apply(list(gradients), self.variables)
 
     def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -329,6 +353,21 @@ class TFLearner:
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of metrics over several steps."""
         return np.mean([figure.numpy() for figure in figures], axis=0).tolist()  # type: ignore[no-any-return]
+
+
+def clip_gradient(gradient: Gradient, limit: float | None) -> list[Any]:
+    """Return the gradients of the weights, scaled down to a maximum norm.
+
+    Args:
+        gradient: The gradient.
+        limit: Maximum norm, or None.
+    """
+    gradients: list[Any] = gradient.of_weights
+    if limit is None:
+        return gradients
+    # 1e-6 is PyTorch's number.
+    scale = tf.minimum(limit / (gradient.norm + 1e-6), 1.0)
+    return [of_weight * tf.cast(scale, of_weight.dtype) for of_weight in gradients]
 
 
 def _to_arrays(

@@ -44,7 +44,6 @@ class TFModelV2(ModelV2):
 
     framework_of_class: ClassVar[str] = "tf"
     _rlcatalog_bookkeeping: TFBookkeeping
-    _rlcatalog_bookkeeping_class = TFBookkeeping
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "separate_critic": "rlcatalog_tf.model:TFSeparateCritic",
                 "add_time_dimension": "rlcatalog_tf.sequences:add_time_dimension",
                 "learner": "rlcatalog_tf.learner:TFLearner",
+                "bookkeeping": "rlcatalog_tf.bookkeeping:TFBookkeeping",
                 "kit": "rlcatalog_tf.check_support:TFKit",
                 "policy_module": "rlcatalog_tf.policy_module:PolicyModule",
             },

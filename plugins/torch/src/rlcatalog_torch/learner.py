@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import Array, PolicyParts, TensorTree
+from rlcatalog.frameworks import Array, Gradient, PolicyParts, TensorTree
 from rlcatalog.models import parts_with_own_rate
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
@@ -277,27 +277,29 @@ class TorchLearner:
         self.parameters = list(self.model.trainable_variables())
         self.optimizer.weights = self.parameters
 
-    def descend(self, loss: Tensor) -> Tensor:
-        """Compute the gradient of a loss and return the gradient's norm."""
+    def gradient(
+        self, loss: Callable[..., tuple[Tensor, Any]], *inputs: TensorTree | float | None
+    ) -> Gradient | None:
+        """Return the gradient of a loss, which the weights themselves hold; see
+        `rlcatalog.frameworks.Learner`.
+        """
+        total, results = loss(*inputs)
+        if not total.requires_grad:
+            return None
         self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        return gradient_norm(self.parameters)
+        torch.autograd.backward(total)
+        norm = gradient_norm(self.parameters)
+        return Gradient(total, results, norm, of_weights=None)
 
     def apply(
         self,
+        gradient: Gradient,
         lr: float,
-        norm: Tensor,
         limit: float | None,
         part_rates: Mapping[str, float] | None = None,
     ) -> None:
-        """Update the weights with their gradients.
-
-        Args:
-            lr: Learning rate.
-            norm: The result of `descend`.
-            limit: Maximum norm, or None for no clipping.
-            part_rates: Learning rates of the parts in `lr_parts`.
-        """
+        """Update the weights with their gradients; see `rlcatalog.frameworks.Learner`."""
+        norm = gradient.norm
         # Far below the limit, clipping would multiply by 1. Near it, how PyTorch rounds decides.
         if limit is not None and norm.item() + 1e-6 > 0.999 * limit:
             clip_gradients(self.parameters, norm, limit)

@@ -20,7 +20,6 @@ from rlcatalog.models import (
     SeparateValue,
     check_time_major,
 )
-from rlcatalog_torch.bookkeeping import TorchBookkeeping
 from rlcatalog_torch.dtypes import dtype_of
 from rlcatalog_torch.nn import OutputLayers, dense, features_of
 from rlcatalog_torch.private_api import COMPILED, MODULES
@@ -62,7 +61,6 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """
 
     framework_of_class: ClassVar[str] = "torch"
-    _rlcatalog_bookkeeping_class = TorchBookkeeping
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "add_time_dimension": "rlcatalog_torch.sequences:add_time_dimension",
                 "distribution": "rlcatalog_torch.distribution_adapter:adapted_dist",
                 "learner": "rlcatalog_torch.learner:TorchLearner",
+                "bookkeeping": "rlcatalog_torch.bookkeeping:TorchBookkeeping",
                 "kit": "rlcatalog_torch.check_support:TorchKit",
                 "policy_module": "rlcatalog_torch.policy_module:PolicyModule",
             },

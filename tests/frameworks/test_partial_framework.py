@@ -1,0 +1,252 @@
+"""The package of the toy framework, which has code for two parts of other packages.
+
+Crosses: testing, ppo, policy, torch.
+"""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from toy_framework import FullyConnected, Learner, plugin
+
+import rlcatalog
+from rlcatalog import FrameworkSpec
+from rlcatalog.errors import NotServedError
+from rlcatalog.models import weights_of
+from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
+from rlcatalog_torch import TorchLearner
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TOY = PluginEntryPoint("toy_framework.plugin", "toy", requires=("rlcatalog>=0.1,<0.2",))
+PARTS = (
+    "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian",
+    "rlcatalog-multi-action",
+)  # fmt: skip
+OBS_SPACE = gym.spaces.Box(-1, 1, (3,), np.float32)
+ACTION_SPACE = gym.spaces.Discrete(4)
+CONFIG = {"fcnet_hiddens": [8, 5], "fcnet_activation": "tanh"}
+
+
+@pytest.fixture
+def catalog():
+    return isolated_catalog(*PARTS, TOY)
+
+
+def build(catalog, framework, **config):
+    return rlcatalog.build(
+        OBS_SPACE, ACTION_SPACE, {**CONFIG, **config}, framework, catalog=catalog
+    )
+
+
+def build_twins(catalog, **config):
+    """Return a policy in PyTorch and one in the toy framework with the same weights."""
+    policy = build(catalog, "torch", **config)
+    twin = build(catalog, "toy", **config)
+    rng = np.random.default_rng(0)
+    weights = {}
+    for name, array in policy.model.get_weights().items():
+        weights[name] = rng.normal(size=array.shape)
+    policy.model.set_weights(weights)
+    twin.model.set_weights(weights)
+    return policy, twin
+
+
+def make_batch():
+    rng = np.random.default_rng(1)
+    obs = rng.uniform(-1, 1, (6, 3)).astype(np.float32)
+    return {"obs": obs, "raw_action": rng.integers(0, 4, (6, 1))}
+
+
+# --- the same as in PyTorch -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["shared", "separate"])
+def test_policy_evaluates_as_in_torch(catalog, shares):
+    policy, twin = build_twins(catalog, vf_share_layers=shares)
+    batch = make_batch()
+
+    expected = policy.evaluate(batch)
+    actual = twin.evaluate(batch)
+
+    for name in ("logp", "entropy", "value"):
+        tensor = getattr(expected, name).detach()
+        np.testing.assert_allclose(getattr(actual, name), tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["shared", "separate"])
+def test_gradient_is_that_of_torch(catalog, shares):
+    policy, twin = build_twins(catalog, vf_share_layers=shares)
+    batch = make_batch()
+
+    def loss_of(some_policy):
+        evaluation = some_policy.evaluate(batch)
+        return (evaluation.logp * evaluation.value).sum(), None
+
+    expected = TorchLearner(policy).gradient(loss_of, policy)
+    actual = Learner(twin).gradient(loss_of, twin)
+
+    np.testing.assert_allclose(actual.loss, expected.loss.item(), rtol=1e-4)
+    np.testing.assert_allclose(actual.norm, expected.norm.item(), rtol=1e-3)
+    for name, parameter in policy.model.named_parameters():
+        # Differences of 1e-5 are exact to about seven digits, and PyTorch's numbers have as many.
+        np.testing.assert_allclose(actual.of_weights[name], parameter.grad, rtol=1e-2, atol=1e-4)
+
+
+def test_policy_saved_in_torch_acts_the_same(catalog, tmp_path):
+    policy, _ = build_twins(catalog)
+    policy.save(tmp_path / "policy")
+    obs = make_batch()["obs"]
+
+    loaded = rlcatalog.load(tmp_path / "policy", framework="toy", catalog=catalog)
+
+    assert isinstance(loaded.model, FullyConnected)
+    expected = policy.act(obs, explore=False)
+    actual = loaded.act(obs, explore=False)
+    np.testing.assert_allclose(actual.dist_inputs, expected.dist_inputs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(actual.action, expected.action)
+
+
+def test_policy_saved_here_loads_in_torch(catalog, tmp_path):
+    _, twin = build_twins(catalog)
+    twin.save(tmp_path / "policy")
+
+    loaded = rlcatalog.load(tmp_path / "policy", framework="torch", catalog=catalog)
+
+    for name, array in weights_of(twin.model).items():
+        np.testing.assert_allclose(weights_of(loaded.model)[name], array, rtol=1e-6)
+
+
+# --- gradients without a tape ---------------------------------------------------------------------
+
+
+def test_torch_learner_clips_to_the_limit(catalog):
+    policy = build(catalog, "torch")
+    learner = TorchLearner(policy)
+    batch = make_batch()
+
+    gradient = learner.gradient(lambda: (100 * policy.evaluate(batch).logp.sum(), "extra"))
+    learner.apply(gradient, lr=0.0, limit=0.5)
+
+    gradients = [parameter.grad for parameter in learner.parameters]
+    norms = [of_weight.norm() for of_weight in gradients if of_weight is not None]
+    assert gradient.results == "extra"
+    assert gradient.norm > 1.0
+    assert torch.stack(norms).norm().item() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_gradient_of_a_constant_is_none(catalog):
+    learner = TorchLearner(build(catalog, "torch"))
+    assert learner.gradient(lambda: (torch.zeros(()), None)) is None
+
+
+# --- what is missing ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def catalog_without_bookkeeping():
+    """Catalog whose framework has no target "bookkeeping"."""
+    [declared] = plugin.rlcatalog_frameworks()
+    targets = {name: path for name, path in declared.targets.items() if name != "bookkeeping"}
+    framework = FrameworkSpec("toy", targets, "NumPy", module="numpy")
+    package = plugin_of(
+        rlcatalog_frameworks=[framework],
+        rlcatalog_models=plugin.rlcatalog_models(),
+        rlcatalog_action_dists=plugin.rlcatalog_action_dists(),
+    )
+    return isolated_catalog(*PARTS, PluginEntryPoint(package, "toy"))
+
+
+def test_saving_names_the_missing_target(catalog_without_bookkeeping, tmp_path):
+    policy = build(catalog_without_bookkeeping, "toy")
+
+    with pytest.raises(NotServedError) as caught:
+        policy.save(tmp_path / "policy")
+
+    assert str(caught.value) == (
+        "framework 'toy' cannot read the weights of a model: ModelBookkeeping does not implement"
+        " weights(). Derive a class from rlcatalog.models.ModelBookkeeping that does, and declare"
+        " it as the framework's target 'bookkeeping'."
+    )
+
+
+def test_setting_weights_names_the_missing_target(catalog_without_bookkeeping):
+    policy = build(catalog_without_bookkeeping, "toy")
+    with pytest.raises(NotServedError, match="does not implement set_weights"):
+        policy.model.set_weights({})
+
+
+def test_padding_names_the_missing_method(catalog):
+    bookkeeping = build(catalog, "toy").model._rlcatalog_bookkeeping
+    with pytest.raises(NotServedError, match="tell padding from the rows of sequences"):
+        bookkeeping.padding(np.array([1]), np.zeros((1, 3)))
+
+
+# --- the conformance kit --------------------------------------------------------------------------
+
+
+def run_kit(distribution, catalog):
+    """Return the outcome of each case of a package, by name."""
+    return {outcome.name: outcome for outcome in outcomes(cases(distribution, catalog=catalog))}
+
+
+def test_kit_passes_code_for_parts_of_other_packages():
+    catalog = isolated_catalog(*PARTS, "rlcatalog-ppo", TOY)
+
+    results = run_kit("toy", catalog)
+
+    assert [outcome.why for outcome in results.values() if outcome.status == "failed"] == []
+    passed = {name for name, outcome in results.items() if outcome.status == "passed"}
+    assert passed >= {
+        "framework-toy-the_backend_evaluates",
+        "trunk-fcnet-has_a_summary-toy",
+        "trunk-fcnet-every_weight_is_trained-toy",
+        "trunk-fcnet-frameworks_agree",
+        "trunk-fcnet-ppo_moves_every_weight-toy",
+        "action_dist-categorical-draws_follow_logp-toy",
+        "action_dist-categorical-frameworks_agree",
+    }
+
+
+def test_kit_says_which_spaces_are_left_out(catalog):
+    all_cases = cases("toy", catalog=catalog)
+    [case] = [case for case in all_cases if str(case) == "trunk-fcnet-spaces_have_code-toy"]
+
+    [outcome] = outcomes([case])
+
+    assert outcome.status == "skipped"
+    assert "MultiBinary(3)" in outcome.why
+    assert (
+        "action_dist 'diag_gaussian' (rlcatalog-gaussian 0.1.0) has no code for framework='toy'"
+        in outcome.why
+    )
+
+
+def test_kit_checks_only_own_code_of_an_extended_part(catalog):
+    alone = [str(case) for case in cases("rlcatalog-fcnet", catalog=isolated_catalog(*PARTS))]
+    beside = [str(case) for case in cases("rlcatalog-fcnet", catalog=catalog)]
+    assert beside == alone
+
+
+class WithoutSecondLayer(FullyConnected):
+    """A fully connected network that leaves out its second layer's activation."""
+
+    def _run_layer(self, name, spec, x):
+        if name == "hidden.layers.1":
+            return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+        return super()._run_layer(name, spec, x)
+
+
+def test_kit_finds_code_that_differs_from_the_owners(monkeypatch):
+    monkeypatch.setattr("toy_framework.models.FullyConnected", WithoutSecondLayer)
+    catalog = isolated_catalog(*PARTS, TOY)
+    all_cases = cases("toy", catalog=catalog)
+    [case] = [case for case in all_cases if str(case) == "trunk-fcnet-frameworks_agree"]
+
+    [outcome] = outcomes([case])
+
+    assert outcome.status == "failed"
+    assert "model 'fcnet' (toy 1.0)" in outcome.why
+    assert "torch and toy with the same weights" in outcome.why
