@@ -89,6 +89,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, hom
 	$(BIN)/python tools/plugins_page.py --check
 	$(BIN)/python tools/engines_page.py --check
 	$(BIN)/python tools/seeds_page.py --check
+	$(BIN)/python tools/framework_page.py --check
 	$(BIN)/python tools/observation_page.py --check
 	$(BIN)/python tools/results_page.py --check
 	$(BIN)/python tools/environments_page.py --check
@@ -152,6 +153,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/plugins_page.py
 	$(BIN)/python tools/engines_page.py
 	$(BIN)/python tools/seeds_page.py
+	$(BIN)/python tools/framework_page.py
 	$(BIN)/python tools/observation_page.py
 	$(BIN)/python tools/results_page.py
 	$(BIN)/python tools/environments_page.py
