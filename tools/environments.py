@@ -6,6 +6,7 @@
    repository in editable form, and what the group requires.
 2. For each of its environments, `tools/environments_child.py` builds and explains a policy, trains
    it for 2,000 steps, saves, loads and exports it.
+3. The tests that the group has run, such as those of a framework that nothing else needs.
 
 The results are kept in `docs/environments.json`, from which the tables of `docs/environments.md`
 are made. An environment that has a result is not tried again without `--again`, so an interrupted
@@ -25,7 +26,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import environments_page
 import newest
@@ -48,6 +49,24 @@ Row = dict[str, Any]
 
 class InstallError(Exception):
     """pip could not install a group's requirements; the message is its reason."""
+
+
+class GroupTests(NamedTuple):
+    """A file of tests that runs in a group's environment.
+
+    Attributes:
+        group: The group.
+        file: The file, relative to the repository.
+    """
+
+    group: str
+    file: str
+
+
+def read_tests() -> list[GroupTests]:
+    """Return the files of tests that the groups have."""
+    data = tomllib.loads(LIST.read_text(encoding="utf-8"))
+    return [GroupTests(**entry) for entry in data["tests"]]
 
 
 def read_list() -> tuple[dict[str, list[str]], list[Row]]:
@@ -185,6 +204,26 @@ def try_environment(python: Path, entry: Row, seconds: float) -> Row:
     return row
 
 
+def run_tests(test: GroupTests, requirements: Sequence[str], interpreter: str) -> bool:
+    """Run a file of tests in its group's environment; return whether all of them pass.
+
+    Args:
+        test: The file.
+        requirements: What the group requires.
+        interpreter: The Python of the groups.
+    """
+    try:
+        python = make_group(test.group, requirements, interpreter)
+    except InstallError as error:
+        print(f"{test.file}: {error}")
+        return False
+    pins = update.pins("torch")
+    needed = [f"{name}=={pins[name]}" for name in ("hypothesis", "pytest", "pytest-xdist")]
+    newest.install(python, *needed)
+    run = subprocess.run([python, "-m", "pytest", "-q", test.file], cwd=ROOT, check=False)
+    return run.returncode == 0
+
+
 def pinned_version(package: str, requirements: Sequence[str]) -> str:
     """Return the version of a package that a group pins."""
     for requirement in requirements:
@@ -237,7 +276,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results[entry["name"]] = row
         write_results(entries, results)
         print(f"{entry['package']}, {entry['name']}: {environments_page.words(row)}", flush=True)
-    return environments_page.main([])
+    failed = []
+    for test in read_tests():
+        is_selected = options.group in (None, test.group) and re.search(options.only, test.file)
+        if is_selected and not run_tests(test, groups[test.group], options.python):
+            failed.append(test.file)
+    status = environments_page.main([])
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+        return 1
+    return status
 
 
 if __name__ == "__main__":

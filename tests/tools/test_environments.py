@@ -98,7 +98,8 @@ def test_list_names_each_environment_once():
     names = [entry["name"] for entry in entries]
     assert None not in names
     assert len(names) == len(set(names))
-    assert {entry["group"] for entry in entries} == set(groups)
+    groups_of_tests = {test.group for test in environments.read_tests()}
+    assert {entry["group"] for entry in entries} | groups_of_tests == set(groups)
 
 
 def test_list_pins_every_requirement_and_package():
@@ -130,8 +131,27 @@ def test_environment_with_a_result_is_not_tried_again(tmp_path, monkeypatch, cap
     monkeypatch.setattr(page, "main", lambda arguments: 0)
     # Fails if an environment is tried, because its group has to be made first.
     monkeypatch.setattr(environments, "make_group", None)
+    monkeypatch.setattr(environments, "read_tests", list)
     assert environments.main([]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("passes", "status"), [(True, 0), (False, 1)], ids=["pass", "fail"])
+def test_tests_of_a_group_run_each_time(passes, status, monkeypatch, capsys):
+    files = []
+
+    def run_tests(tests, requirements, interpreter):
+        assert "jax==0.10.2" in requirements
+        files.append(tests.file)
+        return passes
+
+    monkeypatch.setattr(page, "main", lambda arguments: 0)
+    monkeypatch.setattr(environments, "run_tests", run_tests)
+
+    assert environments.main(["--group", "jax"]) == status
+
+    assert files == ["tests/frameworks/test_jax_plugin.py"]
+    assert ("failed: tests/frameworks/test_jax_plugin.py" in capsys.readouterr().out) != passes
 
 
 class TakeTurns:
