@@ -60,6 +60,7 @@ TASKS = {
         "free_log_std",
         "gaussian_",
         "categorical_",
+        "num_quantiles",
         "gumbel_softmax_",
         "use_autoregressive",
         "autoregressive_",

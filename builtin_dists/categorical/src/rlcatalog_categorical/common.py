@@ -15,10 +15,14 @@ from rlcatalog import ModelV2, SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, check_same_kind, shape_method
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
-from rlcatalog.frameworks import Array, Tensor, TensorOps
+from rlcatalog.frameworks import Array, Tensor, TensorOps, ops_of
 from rlcatalog_categorical import plugin
 from rlcatalog_categorical.choice_columns import ChoiceColumns, choices
-from rlcatalog_categorical.config import CategoricalConfig, GumbelSoftmaxConfig
+from rlcatalog_categorical.config import (
+    CategoricalConfig,
+    GumbelSoftmaxConfig,
+    QuantilesConfig,
+)
 from rlcatalog_categorical.slates import Slates, slates_of
 
 
@@ -66,6 +70,58 @@ class CategoricalBase(ActionDistribution):
     ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return a MultiCategorical over all members."""
         return cls.joint_class.side_by_side(members)
+
+
+class QuantilesBase(CategoricalBase):
+    """Distribution over `{0, …, n-1}` whose logits are the means of n sets of quantiles.
+
+    A quantile network predicts the distribution of the return after each action (QR-DQN, Dabney et
+    al. 2018, arXiv 1710.10044). The mean of an action's quantiles is its Q-value, so the most
+    likely action is the greedy one.
+
+    Args:
+        inputs: Quantiles `[B, num_quantiles · n]`: the first quantile of each action, then the
+            second one, and so on.
+        model: The model that computed the inputs, or None.
+        num_quantiles: Number of quantiles for each action.
+    """
+
+    required_model_output_shape = staticmethod(shape_method(plugin.quantiles_size))
+
+    @classmethod
+    def options_for(
+        cls,
+        action: SpaceInfo,  # noqa: ARG003  (ActionDistribution's signature)
+        config: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the config's number of quantiles."""
+        return {"num_quantiles": read_config(config, QuantilesConfig).num_quantiles}
+
+    @classmethod
+    def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Any:
+        """Forbid all quantiles of a forbidden action.
+
+        Args:
+            inputs: Quantiles `[B, num_quantiles · n]`.
+            mask: True where an action is allowed, boolean `[B, n]`.
+            **options: `num_quantiles`, as for the constructor.
+        """
+        mask_columns = tuple(range(mask.shape[-1])) * options["num_quantiles"]
+        return super().masked(inputs, ops_of(inputs).columns_at(mask, mask_columns))
+
+
+def check_quantiles(shape: Sequence[int | None], num_quantiles: int) -> None:
+    """Raise an error unless inputs `[B, num_quantiles · n]` have whole sets of quantiles.
+
+    Raises:
+        ModelContractError: They do not.
+    """
+    has_rows = len(shape) == 2
+    if not has_rows or not shape[1] or shape[1] % num_quantiles:
+        raise ModelContractError(
+            f"Quantiles: expected inputs [B, {num_quantiles} · n], {num_quantiles} quantiles for"
+            f" each of n values; found shape {tuple(shape)}."
+        )
 
 
 def temperature_option(temperature: float) -> dict[str, Any]:

@@ -21,6 +21,14 @@ class CategoricalConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1.0
 
 
+class QuantilesConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Config keys of `quantiles`."""
+
+    num_quantiles: Annotated[
+        int, Meta(ge=1, description="number of quantiles of the return for each action")
+    ] = 200
+
+
 class GumbelSoftmaxConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys of `gumbel_softmax`."""
 

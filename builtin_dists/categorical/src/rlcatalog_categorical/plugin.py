@@ -10,7 +10,9 @@ from typing import Any
 
 from rlcatalog import ActionDistSpec, Match, Rank, Request, SpaceInfo, hookimpl
 from rlcatalog.actions import action_codec
+from rlcatalog.config import read_config
 from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog_categorical.config import QuantilesConfig
 
 #: Largest number of logits: a Box of integers is rarely meant as a choice among more values.
 MAX_LOGITS = 100_000
@@ -71,6 +73,12 @@ def _discrete_size(action: SpaceInfo, name: str) -> int:
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of logits of `categorical`."""
     return _discrete_size(action, "Categorical")
+
+
+def quantiles_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+    """Return the number of inputs of `quantiles`."""
+    num_quantiles = read_config(config, QuantilesConfig).num_quantiles
+    return num_quantiles * _discrete_size(action, "Quantiles")
 
 
 def gumbel_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
@@ -202,6 +210,13 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
             "independent bits, with one logit each",
             bernoulli_size,
             match=match_bernoulli,
+        ),
+        _spec(
+            "quantiles",
+            "Quantiles",
+            "one of n values, from quantiles of the return after each",
+            quantiles_size,
+            config=f"{config}:QuantilesConfig",
         ),
         _spec(
             "gumbel_softmax",

@@ -84,6 +84,34 @@ class Categorical(common.CategoricalBase):
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
 
 
+class Quantiles(Categorical, common.QuantilesBase):
+    """Distribution over `{0, …, n-1}` from quantiles `[B, num_quantiles · n]`; see
+    `QuantilesBase`.
+    """
+
+    def __init__(
+        self, inputs: Tensor, model: ModelV2 | None = None, num_quantiles: int = 200
+    ) -> None:
+        inputs = tf.convert_to_tensor(inputs)
+        common.check_quantiles(inputs.shape, num_quantiles)
+        count = inputs.shape[-1] // num_quantiles
+        #: Quantiles `[B, num_quantiles, n]`.
+        self.quantiles = tf.reshape(inputs, [-1, num_quantiles, count])
+        # A mask sets quantiles to the lowest finite number, whose sum is infinite.
+        self._means = tf.maximum(tf.reduce_mean(self.quantiles, axis=1), inputs.dtype.min)
+        super().__init__(inputs, model)
+
+    @cached_property
+    def log_probs(self) -> Any:
+        """Normalised log probabilities `[B, n]`."""
+        return tf.maximum(tf.nn.log_softmax(self._means), self.inputs.dtype.min)
+
+    def deterministic_sample(self) -> Any:
+        """Return the value with the highest mean, int64 `[B]`."""
+        self.last_sample = tf.argmax(self._means, axis=-1)
+        return self.last_sample
+
+
 class MultiCategorical(common.MultiCategoricalBase):
     """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalBase`."""
 

@@ -147,6 +147,29 @@ class Categorical(_Choices, common.CategoricalBase):
         return distributions.Categorical(logits=self.log_probs, validate_args=False)
 
 
+class Quantiles(Categorical, common.QuantilesBase):
+    """Distribution over `{0, …, n-1}` from quantiles `[B, num_quantiles · n]`; see
+    `QuantilesBase`.
+    """
+
+    def __init__(
+        self, inputs: Tensor | Array, model: ModelV2 | None = None, num_quantiles: int = 200
+    ) -> None:
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        common.check_quantiles(inputs.shape, num_quantiles)
+        #: Quantiles `[B, num_quantiles, n]`.
+        self.quantiles = inputs.reshape(len(inputs), num_quantiles, -1)
+        means = self.quantiles.mean(dim=1)
+        # A mask sets quantiles to the lowest finite number, whose sum is infinite.
+        super().__init__(means.clamp_min(LOWEST[means.dtype]), model)
+        self.inputs = inputs
+
+    def deterministic_sample(self) -> Tensor:
+        """Return the value with the highest mean, int64 `[B]`."""
+        return self._remember(self.log_probs.argmax(dim=-1, keepdim=True))
+
+
 #: `layout_of`, whose result is a constant for `torch.compile`.
 _layout_of = cached_constant(layout_of)
 

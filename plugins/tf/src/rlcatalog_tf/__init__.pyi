@@ -77,6 +77,7 @@ Bernoulli = rlcatalog_categorical.tf.Bernoulli
 Categorical = rlcatalog_categorical.tf.Categorical
 GumbelSoftmax = rlcatalog_categorical.tf.GumbelSoftmax
 MultiCategorical = rlcatalog_categorical.tf.MultiCategorical
+Quantiles = rlcatalog_categorical.tf.Quantiles
 SlateMultiCategorical = rlcatalog_categorical.tf.SlateMultiCategorical
 ComplexInputNetwork = rlcatalog_complex_input.tf.ComplexInputNetwork
 Deterministic = rlcatalog_deterministic.tf.Deterministic

@@ -1,5 +1,7 @@
 import typing
 
+from .action_critic import ActionCritic as ActionCritic, build_action_critic as build_action_critic
+from .action_values import dueling_values as dueling_values
 from .dtypes import (
     HALF as HALF,
     HIGHEST as HIGHEST,
@@ -66,6 +68,7 @@ Bernoulli = rlcatalog_categorical.torch.Bernoulli
 Categorical = rlcatalog_categorical.torch.Categorical
 GumbelSoftmax = rlcatalog_categorical.torch.GumbelSoftmax
 MultiCategorical = rlcatalog_categorical.torch.MultiCategorical
+Quantiles = rlcatalog_categorical.torch.Quantiles
 SlateMultiCategorical = rlcatalog_categorical.torch.SlateMultiCategorical
 ComplexInputNetwork = rlcatalog_complex_input.torch.ComplexInputNetwork
 Deterministic = rlcatalog_deterministic.torch.Deterministic
