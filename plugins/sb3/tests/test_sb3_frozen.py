@@ -314,7 +314,7 @@ def test_unknown_value_of_frozen_is_rejected():
 def test_dqn_cannot_act_with_a_frozen_policy():
     env = for_sb3(RandomEnv(Discrete(4)))
 
-    with pytest.raises(NotServedError, match="DQN does not act with a catalog policy"):
+    with pytest.raises(NotServedError, match="frozen='always'"):
         make("DQN", env, SMALL, frozen="always")
 
 

@@ -486,11 +486,9 @@ class UserPolicy(CatalogPolicy):
 
 #: Algorithms that build their own nets, and action spaces that they accept.
 OTHER_ALGORITHMS = [
-    (DQN, Discrete(3)),
     (SAC, TWO_NUMBERS),
     (TD3, TWO_NUMBERS),
     (DDPG, TWO_NUMBERS),
-    (QRDQN, Discrete(3)),
     (TQC, TWO_NUMBERS),
     (CrossQ, TWO_NUMBERS),
     (TRPO, TWO_NUMBERS),
@@ -548,6 +546,14 @@ def test_rejection_shows_a_call_that_trains(algorithm, action_space, observation
     assert any(not weights[name].equal(before) for name, before in weights_before.items())
 
 
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+def test_rejection_of_q_learning_names_its_own_policy(algorithm):
+    own_algorithm = f"rlcatalog_sb3.{algorithm.__name__}"
+
+    with pytest.raises(NotServedError, match=f"learns values .* {own_algorithm}"):
+        algorithm("CatalogPolicy", "CartPole-v1")
+
+
 def test_policy_of_a_user_is_accepted_by_ppo():
     model = PPO(UserPolicy, RandomEnv(TWO_NUMBERS, Discrete(3)), device="cpu")
 
@@ -570,13 +576,13 @@ def test_policy_is_built_without_an_algorithm():
     assert policy.catalog_policy.has_value
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN", "MaskablePPO"])
+@pytest.mark.parametrize("name", ["PPO", "SAC", "MaskablePPO"])
 def test_importing_an_algorithm_shows_lines_that_build_it(name):
     with pytest.raises(ImportError, match=f"rlcatalog_sb3 has no {name}; .* Write:") as caught:
         exec(f"from rlcatalog_sb3 import {name}")
 
     _, _, lines = str(caught.value).partition("Write:\n")
-    variables = {"env": "CartPole-v1"}
+    variables = {"env": "Pendulum-v1" if name == "SAC" else "CartPole-v1"}
     exec(lines, variables)
     assert type(variables["model"]).__name__ == name
 

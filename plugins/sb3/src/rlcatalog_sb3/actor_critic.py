@@ -52,6 +52,7 @@ class ActorCritic:
         loop: The training loop of the algorithm that builds the policy.
         frozen: Whether a frozen policy collects rollouts; see `FrozenCollector`.
         rules: The rules that a loaded policy was built with, for keys that the config leaves open.
+        own_defaults: Defaults of the policy's class that differ from those of `engine_defaults`.
 
     Attributes:
         policy: The rlcatalog policy, built for the environment's spaces.
@@ -78,11 +79,13 @@ class ActorCritic:
         loop: TrainingLoop,
         frozen: str,
         rules: Mapping[str, Any],
+        own_defaults: Mapping[str, Any],
     ) -> None:
         self.model_config = model_config
         self.catalog = catalog
         lookup = Lookup.of(observation_space, action_space, model_config, catalog)
         defaults = engine_defaults(lookup.observation_space, lookup.action_space)
+        defaults |= own_defaults
         # A flattened environment takes raw actions, and adapts them itself.
         self._env_takes_raw_actions = lookup.origin is not None
         clips_actions = not self._env_takes_raw_actions and not loop.adapts_actions

@@ -34,12 +34,15 @@ class TrainingLoop(NamedTuple):
         keeps_states: Whether the loop keeps a memory's states between steps, as RecurrentPPO does.
         adapts_actions: Whether the loop passes Box actions through the policy's `unscale_action`.
             Otherwise, it clips them to their bounds.
+        learns_q_values: Whether the loop learns values of actions, as DQN does. Otherwise, it
+            learns a distribution and values of observations.
     """
 
     algorithm: str
     policy: str
     keeps_states: bool
     adapts_actions: bool
+    learns_q_values: bool
 
 
 class Algorithm(NamedTuple):
@@ -49,18 +52,23 @@ class Algorithm(NamedTuple):
         package: The package that defines the algorithm.
         policy: The policy class in this package. If None, the algorithm uses Stable-Baselines3's
             policy with a `CatalogExtractor`.
+        policy_with_critics: The policy class for a model config with the key `critic`, if it is a
+            different one.
     """
 
     package: str
     policy: str | None
+    policy_with_critics: str | None = None
 
 
 ALGORITHMS = {
     "PPO": Algorithm("stable_baselines3", policy="CatalogPolicy"),
     "A2C": Algorithm("stable_baselines3", policy="CatalogPolicy"),
-    "DQN": Algorithm("stable_baselines3", policy=None),
-    "SAC": Algorithm("stable_baselines3", policy=None),
-    "TD3": Algorithm("stable_baselines3", policy=None),
+    "DQN": Algorithm("stable_baselines3", policy="CatalogQPolicy"),
+    "SAC": Algorithm("stable_baselines3", policy=None, policy_with_critics="CatalogSACPolicy"),
+    "TD3": Algorithm("stable_baselines3", policy=None, policy_with_critics="CatalogTD3Policy"),
+    "QRDQN": Algorithm("sb3_contrib", policy="CatalogQuantilePolicy"),
+    "TQC": Algorithm("sb3_contrib", policy=None, policy_with_critics="CatalogTQCPolicy"),
     "MaskablePPO": Algorithm("sb3_contrib", policy="CatalogMaskablePolicy"),
     "RecurrentPPO": Algorithm("sb3_contrib", policy="CatalogRecurrentPolicy"),
 }
@@ -68,6 +76,13 @@ ALGORITHMS = {
 _MODULES_OF_OWN_CLASSES = {
     "CatalogExtractor": "features",
     "CatalogPolicy": "policies",
+    "CatalogQPolicy": "q_learning",
+    "CatalogQuantilePolicy": "quantile_learning",
+    "CatalogSACPolicy": "action_critics",
+    "CatalogTD3Policy": "action_critics",
+    "CatalogTQCPolicy": "quantile_learning",
+    "DQN": "q_learning",
+    "QRDQN": "quantile_learning",
     "CatalogMaskablePolicy": "contrib",
     "CatalogRecurrentPolicy": "contrib",
     "RecurrentPPO": "contrib",
@@ -95,9 +110,7 @@ def algorithm_class(name: str) -> type[BaseAlgorithm]:
     package = ALGORITHMS[name].package
     algorithm: type[BaseAlgorithm]
     try:
-        if (
-            name in _MODULES_OF_OWN_CLASSES
-        ):  # RecurrentPPO, of which this package has its own version
+        if name in _MODULES_OF_OWN_CLASSES:  # this package has its own version
             algorithm = _import_own_class(name)
         else:
             algorithm = getattr(importlib.import_module(package), name)  # the package's class
@@ -121,7 +134,7 @@ def refuse_import_of_algorithm(name: str) -> None:
         return
     package = ALGORITHMS[name].package
     policy = ALGORITHMS[name].policy
-    if policy is None:  # DQN, SAC or TD3, which has a catalog trunk in its own policy
+    if policy is None:  # SAC, TD3 or TQC, which has a catalog trunk in its own policy
         own_class = "CatalogExtractor"
         keywords = f'{{"features_extractor_class": {own_class}}}'
         call = f'{name}("MlpPolicy", env, policy_kwargs={keywords})'
@@ -155,13 +168,17 @@ def make(
     """
     algorithm: Any = algorithm_class(name)
     policy_name = ALGORITHMS[name].policy
+    policy_with_critics = ALGORITHMS[name].policy_with_critics
+    if policy_name is None and frozen == "always":
+        raise NotServedError(
+            f"frozen='always': {name} does not act with a catalog policy. Remove it."
+        )
     policy_kwargs = dict(settings.pop("policy_kwargs", {}))
     policy: Any
-    if policy_name is None:  # DQN, SAC or TD3, which has a catalog trunk in its own policy
-        if frozen == "always":
-            raise NotServedError(
-                f"frozen='always': {name} does not act with a catalog policy. Remove it."
-            )
+    if policy_with_critics is not None and model.get("critic") is not None:
+        policy = _import_own_class(policy_with_critics)
+        policy_kwargs["model_config"] = model
+    elif policy_name is None:  # SAC, TD3 or TQC, which has a catalog trunk in its own policy
         policy = "MlpPolicy"
         policy_kwargs["features_extractor_class"] = _import_own_class("CatalogExtractor")
         policy_kwargs["features_extractor_kwargs"] = {"model_config": model}
@@ -219,14 +236,19 @@ def enter_names(*, importing: bool) -> None:
             # Each algorithm is in one of the two packages, and older versions have fewer.
             algorithm = getattr(sys.modules[package], name, None)
             if algorithm is not None:
-                policy = _policy_name(name)
-                algorithm.policy_aliases[policy] = _import_own_class(policy)
+                for policy in _policy_names(name):
+                    algorithm.policy_aliases[policy] = _import_own_class(policy)
 
 
-def _policy_name(algorithm: str) -> str:
-    """Return the policy class that an algorithm's name stands for; `CatalogPolicy` if none fits."""
+def _policy_names(algorithm: str) -> list[str]:
+    """Return the names of policies that an algorithm gets: its own, and `CatalogPolicy` if that one
+    rejects the algorithm with an error that helps.
+    """
+    names = []
     if algorithm in ALGORITHMS:
-        policy = ALGORITHMS[algorithm].policy
-        if policy is not None:
-            return policy
-    return "CatalogPolicy"  # it rejects the algorithm with an error that helps
+        for policy in (ALGORITHMS[algorithm].policy, ALGORITHMS[algorithm].policy_with_critics):
+            if policy is not None:
+                names.append(policy)
+    if not names or algorithm in OWN_NETS:
+        names.append("CatalogPolicy")
+    return names

@@ -4,8 +4,9 @@ Stable-Baselines3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecTranspose
 from torch import Tensor, nn
 
 import rlcatalog
-from rlcatalog import Policy
+from rlcatalog import Policy, SpaceInfo
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array
 from rlcatalog.models import set_weights_of, weights_of
@@ -92,7 +93,12 @@ def _rebuild(sb3_policy: BasePolicy, sb3_action_space: Space) -> Policy:
     if layers.is_actor:
         config["gaussian_log_std_min"] = _LOWEST_LOG_STD
         config["gaussian_log_std_max"] = _HIGHEST_LOG_STD
-        config["custom_action_dist"] = "squashed_gaussian"
+        info = SpaceInfo.read(action_space, "action")
+        leaves = [space for space in info.walk() if not space.is_composite]
+        config["custom_action_dist"] = {leaf.path: "squashed_gaussian" for leaf in leaves}
+        if not info.is_composite:
+            config["custom_action_dist"] = "squashed_gaussian"
+        layers = _ordered_by_leaf(layers, [math.prod(leaf.shape or ()) for leaf in leaves])
     policy = rlcatalog.build(
         extractor.env_observation_space,
         action_space,
@@ -273,6 +279,36 @@ def _td3_layers(actor: Any, policy_name: str) -> _Layers:
         output_bias=torch.cat([mean_layer.bias, log_std_bias]),
         compute=means_and_log_stds,
         is_actor=True,
+    )
+
+
+def _ordered_by_leaf(layers: _Layers, sizes: Sequence[int]) -> _Layers:
+    """Return an actor's layers with their outputs in the order of a catalog distribution.
+
+    An actor has all means before all log standard deviations. A catalog distribution for a Tuple or
+    Dict has both of the first leaf before both of the second one, and so on.
+
+    Args:
+        layers: The actor's layers.
+        sizes: Number of values of each leaf of the action.
+    """
+    total = sum(sizes)
+    order: list[int] = []
+    first = 0
+    for size in sizes:
+        means = range(first, first + size)
+        order += means
+        order += [total + column for column in means]  # the log standard deviations
+        first += size
+
+    def compute(features: Tensor) -> Tensor:
+        return layers.compute(features)[:, order]
+
+    return replace(
+        layers,
+        output_weight=layers.output_weight[order],
+        output_bias=layers.output_bias[order],
+        compute=compute,
     )
 
 

@@ -18,30 +18,25 @@ from rlcatalog.actions import mask_entry
 from rlcatalog.catalog import build_model
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
+from rlcatalog_sb3.flat_spaces import (
+    check_encoding,
+    consists_of_bounded_boxes,
+    is_float_box,
+)
 from rlcatalog_sb3.memories import run_without_memory
 from rlcatalog_sb3.observations import make_encoder, make_flat_encoder
 from rlcatalog_sb3.refusals import algorithm_around, refuse_filter
-from rlcatalog_sb3.saved_rules import find_rules, keep_rules
+from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of
 from rlcatalog_sb3.sides import keys_that_select
 from rlcatalog_sb3.spaces import (
     MASK,
+    OFF_POLICY_INITIALIZERS,
     Lookup,
     Origin,
     Space,
     ignore_action_ranges,
     starts_at_zero,
 )
-
-#: Initialisers of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
-_DEFAULTS = {
-    "fcnet_weights_initializer": "fan_in_uniform",
-    "fcnet_bias_initializer": "fan_in_uniform",
-    "conv_kernel_initializer": "fan_in_uniform",
-    "conv_bias_initializer": "fan_in_uniform",
-    "post_fcnet_weights_initializer": "fan_in_uniform",
-    "post_fcnet_bias_initializer": "fan_in_uniform",
-}
 
 
 # CombinedExtractor is the base class because Stable-Baselines3 tells an extractor that images are
@@ -99,7 +94,7 @@ class CatalogExtractor(CombinedExtractor):
                 lookup.action_space,
                 lookup.config,
                 "torch",
-                defaults={**_DEFAULTS, **rules},
+                defaults={**OFF_POLICY_INITIALIZERS, **rules},
             )
         keep_rules(algorithm, parts.resolution.config)
         _check_trunk(parts.trunk)
@@ -114,6 +109,8 @@ class CatalogExtractor(CombinedExtractor):
         self.config = parts.resolution.config.explicit
         #: The rules that a loaded extractor was built with; empty for a new one.
         self.rules = rules
+        #: The rules that this extractor is built with.
+        self.resolved_rules = rules_of(parts.resolution.config)
         self.preprocessor = parts.preprocessor
         self._restore = _inverse_of_preprocess_obs(observation_space, scaled=not normalized_image)
         if origin is None:
@@ -221,13 +218,15 @@ def _refuse_flat_actions(origin: Origin) -> None:
     """Reject action spaces that DQN, SAC and TD3 do not support, even if they are flattened.
 
     Raises:
-        NotServedError: The action space is neither a Discrete nor a Box of floats.
+        NotServedError: The action space is neither a Discrete, a Box of floats, nor a Tuple or Dict
+            of bounded Boxes of floats.
     """
     info = SpaceInfo.read(origin.action_space, "action")
-    if info.kind != "discrete" and not is_float_box(info):
+    is_served = info.kind == "discrete" or is_float_box(info) or consists_of_bounded_boxes(info)
+    if not is_served:
         raise NotServedError(
-            f"{info.describe()}: DQN needs a Discrete, SAC and TD3 need a Box of floats. Use"
-            " PPO or A2C with CatalogPolicy."
+            f"{info.describe()}: DQN needs a Discrete; SAC and TD3 need a Box of floats, or a Tuple"
+            " or Dict of Boxes of floats with finite bounds. Use PPO or A2C with CatalogPolicy."
         )
 
 

@@ -299,13 +299,48 @@ def flat_actions(codec: ActionCodec) -> Space:
         if codec.scalar:  # a single choice
             return spaces.Discrete(counts[0])
         return spaces.MultiDiscrete(counts)
+    if consists_of_bounded_boxes(codec.info):
+        low, high = codec.limits
+        return BoxOfBoxes(low.astype(np.float32), high.astype(np.float32))
     low = np.full(codec.width, -_LARGEST)
     high = np.full(codec.width, _LARGEST)
-    if is_float_box(codec.info):  # the only kind of space whose bounds are kept
+    if is_float_box(codec.info):
         space_low, space_high = codec.limits
         low = np.clip(space_low, -_LARGEST, _LARGEST)
         high = np.clip(space_high, -_LARGEST, _LARGEST)
     return spaces.Box(low.astype(np.float32), high.astype(np.float32), (codec.width,), np.float32)
+
+
+class BoxOfBoxes(spaces.Box):
+    """Raw actions for a Tuple or Dict of bounded Boxes, side by side.
+
+    Earlier versions used a Box without bounds here. It is equal to this one, so that their saved
+    algorithms accept the environment; in both, the same raw actions mean the same.
+    """
+
+    def __init__(self, low: Array, high: Array) -> None:
+        super().__init__(low, high, dtype=np.float32)
+
+    def __eq__(self, other: object) -> bool:
+        if super().__eq__(other):
+            return True
+        if not isinstance(other, spaces.Box) or other.shape != self.shape:
+            return False
+        return bool((np.abs(other.low) >= _LARGEST).all())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def consists_of_bounded_boxes(info: SpaceInfo) -> bool:
+    """Return whether a space is a Tuple or Dict of Boxes of floats with finite bounds."""
+    if not info.is_composite:
+        return False
+    leaves = [space for space in info.walk() if not space.is_composite]
+    for leaf in leaves:
+        is_bounded = is_float_box(leaf) and np.isfinite(leaf.low).all()
+        if not is_bounded or not np.isfinite(leaf.high).all():
+            return False
+    return bool(leaves)
 
 
 def is_float_box(info: SpaceInfo) -> bool:

@@ -51,6 +51,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         lr_parts: Learning rates of parts of the model, such as `{"trunk": 1e-5}`. They are meant
             for the first value of `learning_rate`; a schedule scales them as it scales this one.
         rules: For a loaded policy, the values of `rlcatalog.config.RULES` that it was built with.
+        defaults: Model config defaults that a subclass sets.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn`
             and `log_std_init` are translated to model config keys with the same meaning; other
             arguments raise an error.
@@ -64,6 +65,8 @@ class CatalogBasePolicy(Movable, SavablePolicy):
     recurrent = False
     #: Whether the algorithm passes Box actions through `unscale_action`, instead of clipping them.
     adapts = True
+    #: Whether the algorithm learns values of actions, as DQN does.
+    learns_q_values = False
 
     def __init__(
         self,
@@ -80,13 +83,14 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
         lr_parts: Mapping[str, float] | None = None,
         rules: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
         builder = builder_of(self)
         builder_class = BuilderClass(type(builder))
         algorithm = builder if isinstance(builder, BaseAlgorithm) else None
         policy_name = type(self).__name__
-        refuse_algorithm(policy_name, builder_class, observation_space, needs_states=self.recurrent)
+        self.refuse_builder(builder_class, observation_space)
         if use_sde:
             raise ConfigError(
                 "use_sde=True: state-dependent exploration requires Stable-Baselines3's own"
@@ -129,9 +133,11 @@ class CatalogBasePolicy(Movable, SavablePolicy):
                 policy=policy_name,
                 keeps_states=self.recurrent,
                 adapts_actions=self.adapts,
+                learns_q_values=self.learns_q_values,
             ),
             frozen=frozen,
             rules={**rules, **find_rules(algorithm, origin)},
+            own_defaults=defaults or {},
         )
         keep_rules(algorithm, self.catalog_policy.config)
         self.model = self.actor_critic.model
@@ -155,6 +161,19 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             apply_factors(self.optimizer)
         for update in self.actor_critic.model.update_ops():
             self.optimizer.register_step_post_hook(_as_step_hook(update))
+
+    def refuse_builder(self, builder: BuilderClass, observation_space: Space) -> None:
+        """Reject an algorithm that does not act and learn as the policy expects.
+
+        Args:
+            builder: The class of the object that builds the policy.
+            observation_space: Stable-Baselines3's observation space.
+
+        Raises:
+            NotServedError: The policy is for other algorithms.
+        """
+        name = type(self).__name__
+        refuse_algorithm(name, builder, observation_space, needs_states=self.recurrent)
 
     @property
     def catalog_policy(self) -> Policy:

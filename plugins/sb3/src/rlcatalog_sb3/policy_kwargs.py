@@ -78,14 +78,13 @@ class _Argument(NamedTuple):
         value: Its value.
         resolution: The parts that the model config selects, with a critic of its own if
             `model_config` or `net_arch` asks for one.
-        is_after_memory: Whether Stable-Baselines3 would apply the argument to layers that come
-            after a memory.
+        loop: The algorithm's training loop.
     """
 
     name: str
     value: Any
     resolution: Resolution
-    is_after_memory: bool
+    loop: TrainingLoop
 
     @property
     def text(self) -> str:
@@ -126,14 +125,13 @@ def translate_keywords(
     result: dict[str, Any] = dict(config or {})
     net_arch = keywords.get("net_arch")
     if net_arch is not None and resolution.critic is None and _has_different_sides(net_arch):
-        argument = _Argument("net_arch", net_arch, resolution, is_after_memory=loop.keeps_states)
-        _check_critic_can_be_added(argument)
+        _check_critic_can_be_added(_Argument("net_arch", net_arch, resolution, loop))
         result["critic"] = {}
         resolution = resolve(result)
     for name, value in keywords.items():
         if value is None:  # the default of net_arch
             continue
-        argument = _Argument(name, value, resolution, is_after_memory=loop.keeps_states)
+        argument = _Argument(name, value, resolution, loop)
         translate = _TRANSLATIONS[name]
         _add_keys(argument, translate(argument), resolution.config.explicit, result)
     return result
@@ -225,7 +223,9 @@ def _translate_net_arch(argument: _Argument) -> dict[str, Any]:
     """Return the keys for `net_arch`: separate stacks of layers for the actor and the critic."""
     widths = _widths_of_sides(argument.value)
     _check_place_of_layers(argument, widths)
-    keys: dict[str, Any] = {"fcnet_hiddens": widths.actor, "vf_share_layers": False}
+    keys: dict[str, Any] = {"fcnet_hiddens": widths.actor}
+    if not argument.loop.learns_q_values:
+        keys["vf_share_layers"] = False
     if argument.resolution.critic is not None:
         keys["critic"] = {"fcnet_hiddens": widths.critic}
     return keys
@@ -236,9 +236,14 @@ def _check_critic_can_be_added(argument: _Argument) -> None:
     of its own.
 
     Raises:
-        ConfigError: The layers are at a different place, or the model config lets the actor and
-            the critic share their layers.
+        ConfigError: The algorithm has no critic, the layers are at a different place, or the model
+            config lets the actor and the critic share their layers.
     """
+    if argument.loop.learns_q_values:
+        raise ConfigError(
+            f"policy_kwargs: {argument.text}: {argument.loop.algorithm} has one network; expected"
+            " one list of widths, as in [64, 64]."
+        )
     _check_place_of_layers(argument, _widths_of_sides(argument.value))
     shares_layers = argument.resolution.config.explicit.get("vf_share_layers")
     if shares_layers:
@@ -384,7 +389,7 @@ def _check_place_in_net(
         ConfigError: The layers are at a different place, or the model has no such dense layers.
     """
     resolution = argument.resolution
-    if argument.is_after_memory:
+    if argument.loop.keeps_states:
         raise ConfigError(
             f"policy_kwargs: {argument.text}: Stable-Baselines3's layers come after the memory, but"
             f" the catalog's before it. Set {key} in model_config.{critic_advice}"

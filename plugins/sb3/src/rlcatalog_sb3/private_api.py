@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 
 #: The learning rate in policies that earlier versions of rlcatalog saved without their algorithm.
@@ -33,3 +34,24 @@ class SavablePolicy(BasePolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return self.constructor_arguments()
+
+
+class RandomActionSource(OffPolicyAlgorithm):
+    """Off-policy algorithm that asks its own method for random actions.
+
+    Stable-Baselines3 takes them from the action space, which knows no masks: in `_sample_action`
+    before learning starts, and in DQN's `predict` afterwards. If another version draws them
+    elsewhere, forbidden actions reach the environment.
+    """
+
+    def random_actions(self, observation: Any) -> Any:
+        """Return a random action for an observation, or an array of them for a batch."""
+        raise NotImplementedError
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
+    ) -> tuple[Any, Any]:
+        if self.num_timesteps < learning_starts:
+            actions = self.random_actions(self._last_obs)
+            return actions, actions  # for the environment, and for the replay buffer
+        return super()._sample_action(learning_starts, action_noise, n_envs)

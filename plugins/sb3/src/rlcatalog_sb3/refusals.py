@@ -19,6 +19,9 @@ from rlcatalog_sb3.memories import refuse_memory
 from rlcatalog_sb3.sides import Side, sides_of
 from rlcatalog_sb3.spaces import Space
 
+#: Algorithms that learn values of actions → this package's policies for them.
+_Q_POLICIES = {"DQN": "CatalogQPolicy", "QRDQN": "CatalogQuantilePolicy"}
+
 
 def builder_of(policy: BasePolicy) -> object:
     """Return the object that builds a policy, an algorithm or None; call this function in the
@@ -69,6 +72,10 @@ class BuilderClass:
         }
         self.is_algorithm = bool(self._bases)
 
+    def has_base(self, name: str) -> bool:
+        """Return whether the algorithm is the one with this name, or a subclass of it."""
+        return name in self._bases
+
     @property
     def builds_own_nets(self) -> bool:
         """Whether the algorithm builds separate nets for actions and values."""
@@ -117,6 +124,12 @@ def refuse_algorithm(
     Raises:
         NotServedError: The algorithm acts or learns differently.
     """
+    for name, q_policy in _Q_POLICIES.items():
+        if builder.has_base(name):
+            raise NotServedError(
+                f"{builder.name} does not accept {policy}: it learns values of actions. Use"
+                f" rlcatalog_sb3.{name}({q_policy}, env, ...)."
+            )
     if builder.builds_own_nets:
         advice = _advice_to_use_extractor(builder, observation_space)
         raise NotServedError(
@@ -193,7 +206,7 @@ def refuse_model(policy: Policy, loop: TrainingLoop) -> None:
     refuse_filter(policy.resolution)
     sides = sides_of(policy)
     refuse_memory(sides, loop)
-    if not policy.has_value:
+    if not loop.learns_q_values and not policy.has_value:
         value_side = sides[-1]  # the critic, if there is one
         raise ModelContractError(
             f"{value_side.name} has no value_function(), which {loop.algorithm} needs."

@@ -24,6 +24,15 @@ MASK = "action_mask"
 #: Attribute of a flat action space that stores its origin. An attribute is enough, because wrappers
 #: of vector environments replace only observation spaces.
 ORIGIN = "rlcatalog_origin"
+#: Initialisers of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
+OFF_POLICY_INITIALIZERS = {
+    "fcnet_weights_initializer": "fan_in_uniform",
+    "fcnet_bias_initializer": "fan_in_uniform",
+    "conv_kernel_initializer": "fan_in_uniform",
+    "conv_bias_initializer": "fan_in_uniform",
+    "post_fcnet_weights_initializer": "fan_in_uniform",
+    "post_fcnet_bias_initializer": "fan_in_uniform",
+}
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,14 @@ def engine_defaults(observation_space: Space, action_space: Space) -> dict[str, 
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
         defaults["free_log_std"] = True
     return defaults
+
+
+def q_learning_defaults() -> dict[str, Any]:
+    """Return model config defaults that match Stable-Baselines3's own nets for DQN.
+
+    The state value of a dueling network has the same layers as the advantages.
+    """
+    return {**OFF_POLICY_INITIALIZERS, "vf_share_layers": True}
 
 
 def has_images(info: SpaceInfo) -> bool:
