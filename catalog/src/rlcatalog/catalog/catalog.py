@@ -204,8 +204,12 @@ class Catalog:
         config: type | None = None,
         reads: tuple[str, ...] = (),
     ) -> Any:
-        """Register a model class under a name for `custom_model`, or a memory for `memory`; without
-        a class, return a decorator that does.
+        """Register a model class under a name, so that a config can select it.
+
+        The key `custom_model` takes the name of a model, and `memory` the name of a memory.
+        Configs with a name can be saved, and a saved policy finds the class by this name.
+
+        Without a class, the method returns a decorator, as in the example.
 
         Args:
             name: The name.
@@ -218,7 +222,7 @@ class Catalog:
             describe: A function that returns the model's stages and their shapes for a request.
             config: A msgspec struct that defines the class's config keys.
             reads: Other config keys that the class reads. Without `reads` and `config`, rlcatalog
-                assumes that it reads every key.
+                assumes that the class reads every key.
 
         Returns:
             The class, or a decorator that returns it.
@@ -253,12 +257,13 @@ class Catalog:
         reads: tuple[str, ...] = (),
         num_inputs: int | Callable[[Any], int] | None = None,
     ) -> Any:
-        """Register a distribution class for `custom_action_dist`, or return a decorator; see
-        `register_model`.
+        """Register a distribution class under a name, which the key `custom_action_dist` takes.
 
-        A class of `torch.distributions` is accepted if its `arg_constraints` define how model
-        outputs become parameters. For other classes pass `num_inputs`: the number of model outputs,
-        or a function of the action space that returns it. The class, or a function in its place, is
+        Without a class, the method returns a decorator; see `register_model`.
+
+        You can also register a class of `torch.distributions`. If its `arg_constraints` do not say
+        how model outputs become parameters, pass `num_inputs`: the number of model outputs, or a
+        function of the action space that returns it. The class, or a function in its place, is
         called with the outputs `[B, num_inputs]` and returns the distribution.
 
         Example:
@@ -283,11 +288,12 @@ class Catalog:
         config: type | None = None,
         reads: tuple[str, ...] = (),
     ) -> Any:
-        """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see
-        `register_model`.
+        """Register a preprocessor class under a name, which the key `custom_preprocessor` takes.
 
-        With `match`, or with `kinds` of spaces, the class is also chosen for spaces inside a Dict
-        or Tuple.
+        Without a class, the method returns a decorator; see `register_model`.
+
+        If you pass `match`, or the `kinds` of spaces that it encodes, the preprocessor is also
+        chosen by itself, even for spaces inside a Dict or Tuple.
 
         Example:
             >>> @rlcatalog.register_preprocessor("half")
@@ -310,8 +316,9 @@ class Catalog:
         config: type | None = None,
         reads: tuple[str, ...] = (),
     ) -> Any:
-        """Register a filter class for `observation_filter`, or return a decorator; see
-        `register_model`.
+        """Register a filter class under a name, which the key `observation_filter` takes.
+
+        Without a class, the method returns a decorator; see `register_model`.
         """
         return self._register_class("filter", name, cls, config, reads=reads)
 
@@ -437,17 +444,18 @@ class Catalog:
         *,
         env: AnyEnv | None = None,
     ) -> Explanation:
-        """Explain what a lookup chooses and why, with the shapes, without importing a framework.
+        """Explain which parts `build` would choose, and why, without building anything.
 
-        The explanation lists the keys that no part reads, without issuing a warning.
+        No framework is imported. The explanation also shows the shapes between the parts. It lists
+        keys of the config that no part reads, instead of issuing a warning.
 
         Args:
-            obs_space: The environment's observation space.
+            obs_space: The environment's observation space. Leave out both spaces if you pass `env`.
             action_space: The environment's action space.
             config: The model config.
             framework: See `resolve`.
-            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts, instead of
-                the two spaces. The explanation then includes environment wrappers.
+            env: The environment, or anything that `rlcatalog.catalog.make_env` accepts, instead of
+                its two spaces. The explanation then includes environment wrappers.
 
         Raises:
             CatalogError: See `resolve`.
@@ -615,19 +623,21 @@ class Catalog:
         *,
         move_masks: bool = True,
     ) -> gymnasium.Env[Any, Any]:
-        """Apply the environment wrappers that match, in the order of their names, and move the
-        environment's action masks into its observations.
+        """Wrap an environment in the way that policies of this catalog expect it.
 
-        A wrapper that is already applied is not applied again.
+        First, the wrappers of installed plugins that match are applied, in the order of their
+        names, such as the one that prepares Atari games. A wrapper that is already applied is not
+        applied again.
 
-        Masks in `info[action_mask_key]` or from `action_masks()`, as in sb3-contrib, become an
-        entry of a Dict observation, which every engine reads. An observation that is not a Dict
-        becomes the entry `"obs"` beside it. Only a reset shows whether there are masks in the info,
-        so an environment without `action_masks()` is reset once if its actions can be masked.
+        Then action masks are moved into the observations, where every engine reads them. Masks in
+        `info[action_mask_key]` or from `action_masks()`, as in sb3-contrib, become an entry of a
+        Dict observation. If the observation is not a Dict, it becomes the entry `"obs"` beside the
+        mask. Only a reset shows whether there are masks in the info, so an environment without
+        `action_masks()` is reset once if its actions can be masked.
 
         Args:
             env: A single environment.
-            config: The model config; each wrapper reads its own keys.
+            config: The model config, from which each wrapper reads its keys.
             move_masks: Whether to move action masks into the observations.
 
         Raises:

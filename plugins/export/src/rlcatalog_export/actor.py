@@ -47,20 +47,20 @@ class ActorState(NamedTuple):
 
 
 class Actor:
-    """Exported policy that is read from a file and acts like the original policy.
+    """Actor that runs a file which `Policy.export` has written, and acts like the policy.
 
-    PyTorch and TensorFlow are only imported if the file's format needs them. The actor checks
+    You need neither the policy's model nor, for ONNX files, PyTorch or TensorFlow. The actor checks
     observations and masks as the policy does, and raises the same errors.
 
     Args:
         path: The file.
-        observation_space: The environment's observation space, if the file cannot contain it
-            (because its kind comes from a plugin).
-        action_space: The same for actions.
+        observation_space: The environment's observation space. You only need to pass it if the file
+            does not contain it, because its class comes from a plugin.
+        action_space: The environment's action space, in the same case.
         seed: Seed for sampling actions: with the same seed, `act` samples the same actions. None
             means a new seed each time.
         catalog: Catalog that provides the formats and codecs. If None, the default catalog is used.
-        runner: Object that runs the file, instead of `path`.
+        runner: An object that runs the file, if you do not pass a path.
 
     Attributes:
         interface: The file's inputs and outputs, the spaces, the config and the versions.
@@ -236,7 +236,8 @@ class Actor:
             obs: A vector environment's observations (a batch), or a list of single observations. If
                 the file expects filtered observations (see `interface.observation`), pass the
                 result of the policy's `preprocess`.
-            state: The state that the last `act` returned; None if all episodes are starting.
+            state: The `state` of the step that the last `act` returned, if the policy has a memory.
+                None if an episode begins in every row.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Batch of action masks in Gymnasium's format. By default, the mask in the
                 observations is used, if the space has one. None allows every action.

@@ -35,28 +35,33 @@ def build(
     pins: PartAddresses | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """Look up parts and build one policy from them.
+    """Build a policy for an environment's observation and action spaces.
+
+    rlcatalog chooses a preprocessor, a model and an action distribution that fit the spaces, unless
+    the config names them. `policy.explain()` shows the choice with its reasons.
 
     Args:
-        obs_space: The environment's observation space.
+        obs_space: The environment's observation space. Leave out both spaces if you pass `env`.
         action_space: The environment's action space.
-        config: The model config.
-        framework: `"torch"` or `"tf"`. If None, a custom class's framework is used, or otherwise
-            the first installed one: torch, then tf.
+        config: The model config: a dictionary of config keys, all of which are optional.
+        framework: `"torch"` or `"tf"`. If None, the framework of a custom class in the config, or
+            otherwise PyTorch if it is installed, and TensorFlow if it is not.
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a
             plain `torch.nn.Module` or `keras.Layer` (its class, an instance or a function that
             creates one).
-        memory: The memory after it, as under `"memory"` in the config: a name, a class such as
-            `torch.nn.GRU`, or a recurrent layer or function that creates one.
-        env: An environment to take the spaces from, after `wrap_env`, instead of the two space
-            arguments: an id, a class, a function, an environment or a vector environment. The
-            policy then acts on observations from `policy.wrap_env(env)`.
+        memory: The memory after the model, as under `"memory"` in the config: a name, a class such
+            as `torch.nn.GRU`, a recurrent layer, or a function that creates one.
+        env: The environment, instead of its two spaces: an id, a class, a function that creates
+            it, an environment or a vector environment. Its spaces are read after `wrap_env`, so let
+            the policy act on observations of `policy.wrap_env(env)`.
         catalog: The catalog that chooses the parts. If None, the process's default catalog.
-        pins: Addresses of the parts of an earlier lookup, which this one repeats.
-        defaults: An engine's defaults; see `Catalog.resolve`.
+        pins: Addresses of the parts of an earlier lookup, which are used instead of choosing again.
+        defaults: Defaults of an engine for config keys that `config` does not set; see
+            `Catalog.resolve`.
 
     Raises:
-        CatalogError: See `Catalog.resolve`. Also raised if the framework is not installed.
+        CatalogError: The config is wrong, no part fits a space, or a package or framework is not
+            installed; see `Catalog.resolve`.
 
     Example:
         >>> policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [64, 64]})

@@ -83,20 +83,21 @@ def load(
 
     Args:
         directory: The folder of the saved policy.
-        framework: `"torch"` or `"tf"`, even if the policy was saved with the other one: weights and
-            statistics are the same in both, and outputs agree to 1e-5. If None, the framework that
-            the policy was saved with.
-        model: The model's code, if it is neither registered nor from a package: the argument of
-            `build(model=...)`. It can also be a dictionary with the code that the config contained:
-            arguments in `custom_model_config`, or nets by the paths of their parts.
-        memory: The memory's code, in the same way: the argument of `build(memory=...)`, or a
-            dictionary with those arguments in `memory_config` that contained code.
-        critic: The same for a critic of its own: the code of its `custom_model`; or a dictionary,
-            whose entry `"memory"` is the code of its memory.
-        observation_space: Required if the space is of a plugin's kind that could not be saved, or
-            if the space has more entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise
-            it must equal the saved space.
-        action_space: The same for actions.
+        framework: `"torch"` or `"tf"`. This can be another framework than the one that the policy
+            was saved in: it has the same weights and statistics, and its outputs agree to 1e-5. If
+            None, the framework that the policy was saved in.
+        model: The model's code, because a saved policy contains none: what you passed to
+            `build(model=...)`. You need not pass a model that is registered or from a package. If
+            the config contained code, pass a dictionary of it: arguments of `custom_model_config`
+            by name, or networks of `input_nets` by path.
+        memory: The memory's code, in the same way: what you passed to `build(memory=...)`, or a
+            dictionary of the code in `memory_config`.
+        critic: The code of a critic of its own: its `custom_model`, or a dictionary, whose entry
+            `"memory"` is the code of the critic's memory.
+        observation_space: The observation space, if it could not be saved, because it is of a
+            plugin's class or has more entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. If
+            it was saved, you need not pass it; if you do, it must equal the saved space.
+        action_space: The action space, in the same case.
         catalog: The catalog in which to look up parts. If None, the process's default catalog.
 
     Raises:

@@ -64,23 +64,25 @@ if TYPE_CHECKING:
 
 
 class Policy:
-    """Preprocessor, filter, model, action distribution and action codec as one object, created by
-    `rlcatalog.build`.
+    """Policy that acts, scores stored actions for training, and can be saved.
+
+    `rlcatalog.build` creates it from the parts that fit: a preprocessor, an optional filter, a
+    model, an action distribution, and an action codec, which converts actions for the environment.
 
     Attributes:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
-        encoder: Encodes observations and reads action masks; it needs no model.
+        encoder: Encodes observations and reads action masks, without the model.
         preprocessor: Encodes observations.
         filter: The filter after the preprocessor, or None.
         encoded_space: The space of observations as the model sees them: encoded and filtered.
-        model: The model.
-        dist_class: The class of the policy's action distributions, called as
+        model: The model, with the weights.
+        dist_class: Creates an action distribution from outputs of the model:
             `dist_class(inputs, model)`.
-        stored_dist: The same for `step.dist_inputs` (as tensors of the framework), called as
-            `stored_dist(dist_inputs, model)`.
-        action_codec: Maps raw actions to the environment's actions.
-        config: The complete model config.
+        stored_dist: Creates an action distribution from a stored `step.dist_inputs`, as a tensor of
+            the framework: `stored_dist(dist_inputs, model)`.
+        action_codec: Converts raw actions to actions of the environment, and back.
+        config: The complete model config, with all defaults.
         framework: `"torch"` or `"tf"`.
         backend: The framework's `Backend`, for code that freezes or exports the policy.
 
@@ -213,13 +215,17 @@ class Policy:
             obs: A vector environment's observations (a batch), or a list of single observations.
                 Entries that only a critic sees (`obs_groups`) may be missing; `step.value` is then
                 None.
-            state: The state that the last `act` returned; None if all episodes are starting.
+            state: The `state` of the step that the last `act` returned, if the policy has a memory.
+                None if an episode begins in every row.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see
                 `ActionMasks.matrix`). By default, the mask in the observations is used, if the
                 space has one. None allows every action.
             explore: Whether to sample. If False, take the deterministic action: the most likely
                 choice, or for numbers usually the mean (`ActionDistribution.deterministic_sample`).
+
+        Returns:
+            Step with the actions for the environment, and with what a training loop stores.
 
         Raises:
             ObservationError: An observation is not in the space.
@@ -255,19 +261,21 @@ class Policy:
         explore: bool = True,
         policy_only: bool = False,
     ) -> Step:
-        """Choose actions as `act` does, from encoded observations (see `preprocess`), which a
-        training loop stores.
+        """Choose actions as `act` does, for observations that `preprocess` has already encoded.
 
-        Masks are not read from encoded observations. If the observation space has one, pass it
-        (`mask=policy.action_mask(obs)`), or pass `mask=None` to allow every action.
+        Training loops encode observations only once, because they also store them for `evaluate`.
 
-        Observations can also be tensors; `mask` is then a boolean tensor `[B, m]`. In this case,
-        the step's `raw_action`, `logp`, `value` and `dist_inputs` are tensors on the policy's
-        device, without gradients; `action` and `state` still contain NumPy arrays. On devices other
-        than the CPU there is no NaN check, because the check would have to wait for the device.
+        An encoded observation does not contain the action mask. If the observation space has a
+        mask, pass it, `mask=policy.action_mask(obs)`, or pass `mask=None` to allow every action.
 
-        With `policy_only`, a critic of its own (`critic` in the config) is left out: the columns
-        that only it sees may have any values, and `step.value` is None.
+        You can also pass tensors; a mask is then a boolean tensor `[B, m]`. In this case, the
+        step's `raw_action`, `logp`, `value` and `dist_inputs` are tensors on the policy's device,
+        without gradients, while `action` and `state` still contain NumPy arrays. On devices other
+        than the CPU, NaN is not detected, because the check would have to wait for the device.
+
+        If the policy has a critic of its own (`critic` in the config), `policy_only=True` leaves it
+        out. The values of entries that only the critic sees then do not matter, and `step.value` is
+        None.
 
         Raises:
             ActionMaskError: The observation space has a mask, but none is given; or the mask has
@@ -282,15 +290,14 @@ class Policy:
         )
 
     def adapt(self, raw: TensorTree) -> Any:
-        """Return the environment's actions `[B, ...]` for raw actions, such as a distribution's
-        sample.
+        """Convert raw actions, such as samples of the distribution, to actions of the environment.
 
         Args:
             raw: What `sample`, `rsample` or `deterministic_sample` of the policy's distribution
                 returned, or `step.raw_action`, as arrays or tensors on any device: `[B]` for a
                 single Discrete, otherwise `[B, width]`. For a Tuple or Dict, either the structure
-                of its children's raw actions, or all columns `[B, width]`. One raw action without
-                the batch axis gives a batch of one row.
+                of its children's raw actions, or all columns `[B, width]`. A single raw action
+                without the batch axis becomes a batch of one row.
 
         Returns:
             Arrays in the form that a vector environment takes; every action is in the space.
@@ -341,11 +348,11 @@ class Policy:
         *,
         prev_reward: Rewards | None = None,
     ) -> Any:
-        """Return value estimates `[B]` without acting, such as for an episode's last observation.
+        """Return value estimates `[B]` without acting, for example at the end of an episode.
 
-        They have the model's precision, float32 or float64; they are a tensor if the observations
-        are. No action is drawn, and no action mask is needed. The arguments are the same as those
-        of `act_encoded`; the state is not changed.
+        The arguments are the same as for `act_encoded`, but no action is sampled, so no mask is
+        needed and the state stays as it is. The estimates are float32 or float64, as the model
+        computes them, and a tensor if the observations are a tensor.
 
         Raises:
             NotServedError: The model has no value branch.
@@ -367,12 +374,15 @@ class Policy:
         return values
 
     def preprocess(self, obs: Batch, *, update: bool | Array = False) -> Array:
-        """Encode and filter a batch of observations: `[B, *encoded shape]`.
+        """Encode a batch of observations as the model reads them, and filter them.
 
         Args:
             obs: A batch of observations, or a list of single observations.
-            update: Whether the filter first learns from the observations; booleans `[B]` select
-                rows.
+            update: Whether the filter learns from the observations first, as in a training loop.
+                Booleans `[B]` select the rows that it learns from.
+
+        Returns:
+            Array `[B, *shape]`, where `shape` is the shape of `encoded_space`.
 
         Raises:
             ObservationError: An observation is not in the space.
@@ -392,8 +402,9 @@ class Policy:
             return self.encoder.filter_batch(encoded, update)
 
     def action_mask(self, obs: Batch, *, idle: Array | None = None) -> Array | None:
-        """Return the action masks in a batch of observations, boolean `[B, m]`, or None if there
-        are none.
+        """Return the action masks in a batch of observations, to pass them to `act_encoded`.
+
+        They are booleans `[B, m]`, or None if the observation space has no mask.
 
         Args:
             obs: A batch of observations, or a list of single observations.
@@ -403,14 +414,15 @@ class Policy:
         return self.masks.of(obs, idle)
 
     def as_module(self) -> Any:
-        """Return the model and the action distribution as one module of the framework, which shares
-        the weights.
+        """Return the model and the action distribution as one module, for your own training loop.
+
+        In PyTorch it is an `nn.Module`, in TensorFlow a `tf.Module` with `trainable_variables`. It
+        shares its weights with the policy, so training the module trains the policy.
 
         `dist, value = module(obs, mask)` takes encoded observations `[B, ...]` and boolean masks
         `[B, m]` as tensors, on the model's device; without masks, `module(obs)` is enough. `dist`
         is the distribution of raw actions, and `value` contains the value estimates `[B]`, or is
-        None; gradients from both reach the weights. In PyTorch it is an `nn.Module`, in TensorFlow
-        a `tf.Module` with `trainable_variables`.
+        None. Gradients from both reach the weights.
 
         For a model with a memory, `dist, value, state = module(obs, mask, state=state)` runs one
         step of B episodes, and `module(obs, mask, state=state, seq_lens=lengths)` runs S sequences
@@ -446,19 +458,29 @@ class Policy:
     ) -> Evaluation:
         """Score stored actions under the current weights, for training.
 
+        The batch is a dictionary of arrays or tensors:
+
+        - `"obs"`: encoded observations `[B, ...]`, from `preprocess`.
+        - `"raw_action"`: raw actions `[B, width]`, from `step.raw_action`, or from the method
+          `raw_action` for recorded actions of an environment.
+        - `"mask"`, if actions are masked: from `action_mask`. None allows every action.
+        - `"dist_inputs"`, if you need the divergence from the distribution that sampled the
+          actions: from `step.dist_inputs`.
+        - `"seq_lens"` and `"state"`, for a model with a memory: the rows are then sequences without
+          padding, one after the other. `"seq_lens"` `[S]` contains their lengths, and `"state"` the
+          memory `[S, ...]` at the start of each. Without `"state"`, new episodes begin.
+        - `"views"`, for a model that reads past steps: `step.state.views`, row by row.
+
         Args:
-            batch: Arrays or tensors. `"obs"`: encoded observations `[B, ...]` from `preprocess`.
-                `"raw_action"`: `[B, width]`, from `act`, or from `raw_action` for an environment's
-                actions. `"mask"`, for masked actions: from `action_mask`; if the observation space
-                has a mask, None allows every action. `"views"`, for models that request views:
-                `step.state.views` from acting, row by row. Models with a memory read unpadded
-                sequences: `"seq_lens"` `[S]`, the lengths of consecutive sequences of rows, and
-                `"state"`, the memory `[S, ...]` at the start of each (none: new episodes).
-                `"dist_inputs"`, from `act`: if present, the divergence is also computed.
-            check: Whether to check the batch first; rows that a learner reads repeatedly need only
-                one check.
-            entropy: Whether to compute the entropy; skipping it saves time if the loss does not use
+            batch: The batch.
+            check: Whether to check the batch first. If a learner reads the same rows several times,
+                one check is enough.
+            entropy: Whether to compute the entropy. Skip it to save time if the loss does not use
                 it.
+
+        Returns:
+            Evaluation with log densities, entropies and values, from which gradients reach the
+            model's weights.
 
         Raises:
             MissingColumnError, ObservationError, ActionError, ActionMaskError, NonFiniteError: See
@@ -481,8 +503,10 @@ class Policy:
             return evaluation
 
     def raw_action(self, actions: Actions) -> Array:
-        """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded
-        actions.
+        """Convert recorded actions of the environment to raw actions `[B, width]`.
+
+        `evaluate` scores raw actions, so you need this method for data that another policy or a
+        person has recorded.
 
         Args:
             actions: A vector environment's batch, a list of single actions, or one action, which
@@ -501,13 +525,19 @@ class Policy:
         return raw_actions(self, actions)
 
     def initial_state(self, batch_size: int) -> Any:
-        """Return the state at the start of `batch_size` episodes, or None if the policy has no
-        state.
+        """Return the state at the start of `batch_size` episodes.
+
+        It is None if the policy neither has a memory nor reads past steps.
         """
         return self._episode_states.start(batch_size)
 
     def restart(self, state: State | None, rows: Rows) -> State | None:
-        """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
+        """Return a state in which new episodes begin in some rows, and the others continue.
+
+        Args:
+            state: The state of all rows.
+            rows: The rows in which an episode begins, as indices `[k]` or booleans `[B]`.
+        """
         if state is None:
             return None
         return self._episode_states.restart(state, rows)
@@ -515,11 +545,12 @@ class Policy:
     def stepper(
         self, n: int | VectorEnv[Any, Any, Any], autoreset: str | AutoresetMode | None = None
     ) -> Stepper:
-        """Return an object that acts in several environments and keeps their states.
+        """Return an object that acts in several environments and keeps their states for you.
 
         Args:
-            n: Number of environments, or the vector environment itself.
-            autoreset: When the next episodes begin; see `Stepper`.
+            n: The vector environment, or the number of environments.
+            autoreset: The autoreset mode, which says when the next episode begins. A vector
+                environment has one, which is read if you leave it out; see `Stepper`.
 
         Example:
             >>> envs = gym.make_vec("CartPole-v1", 2)
@@ -563,10 +594,11 @@ class Policy:
         return summary
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Apply the environment wrappers that match, with this policy's config; see
-        `Catalog.wrap_env`.
+        """Wrap an environment in the way that this policy expects.
 
-        Action masks are moved into the observations if the policy's observation space has a mask.
+        This applies the wrappers of installed plugins that match, with the policy's config; see
+        `Catalog.wrap_env`. Action masks are moved into the observations if the policy's observation
+        space has a mask.
         """
         non_default_config = self.resolution.config.given
         space_has_mask = self.masks.key is not None
@@ -578,11 +610,13 @@ class Policy:
         return tuple(self.config[FREEZE_PARTS])
 
     def freeze_parts(self, *names: str) -> None:
-        """Freeze parts of the model: their weights, batch statistics and dropout no longer change
-        in training. Saved policies hold the names.
+        """Freeze parts of the model, so that they do not learn.
 
-        Training with rlcatalog's PPO, A2C and PG can go on at once. An optimiser of your own skips
-        weights without gradients; create a new one to leave the weights out.
+        Their weights and batch statistics no longer change in training, and their dropout is off. A
+        saved policy contains the names of the parts, so they stay frozen when it is loaded.
+
+        rlcatalog's PPO, A2C and PG can go on training at once. Your own optimiser skips the frozen
+        weights, because they have no gradients; create a new one to leave them out.
 
         Args:
             *names: Names of parts, such as `"trunk"`; see `load_part`.
@@ -647,15 +681,15 @@ class Policy:
         return self
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of the random generators by name: PyTorch's generators, or only this
-        policy's own.
+        """Return the states of the random generators by name, so that they can be restored later.
+
+        In PyTorch, policies sample from PyTorch's global generators. In TensorFlow, and if it is
+        frozen, a policy has its own generator.
         """
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Restore the random generators' states, as returned by `random_state`, to repeat the same
-        actions.
-        """
+        """Restore the states that `random_state` returned, so that the same actions are sampled."""
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
@@ -678,12 +712,14 @@ class Policy:
             return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the parts' names and versions, the non-default config, weights and filter
-        statistics; no pickles.
+        """Save the policy to a folder, from which `rlcatalog.load` restores it.
 
-        A policy saved there earlier stays intact until this one is complete. Spaces of other
-        packages' classes are written as standard spaces that are encoded alike; if there is none, a
-        SavedPolicyWarning says what `load` will need.
+        The folder contains the names and versions of the parts, the keys of the config that differ
+        from their defaults, the weights, and the statistics of the filter. It contains no code and
+        no pickles. A policy that was saved there before stays intact until this one is complete.
+
+        A space of another package's class is written as a standard space that is encoded alike. If
+        there is none, a SavedPolicyWarning says what to pass to `load`.
 
         Raises:
             SavedPolicyError: The config contains a class, a callable or another value that cannot
@@ -700,11 +736,11 @@ class Policy:
         save(self, directory)
 
     def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
-        """Write a file that computes this policy's actions from observations, without the policy.
+        """Write a file that acts like this policy; `rlcatalog.Actor(path)` runs it.
 
-        The file is first compared with the policy on random observations. `rlcatalog.Actor(path)`
-        acts from it. With `obs_groups`, the file takes only the entries that the policy sees, and
-        computes no values.
+        Before the file replaces an older one, it is compared with the policy on random
+        observations. With `obs_groups`, the file takes only the entries that the policy
+        sees, and computes no values.
 
         Args:
             path: The file, or the folder for a format that writes folders.
@@ -732,17 +768,16 @@ class Policy:
             return export(self, path, format)
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
-        """Return a frozen policy, whose step is recorded as one graph: it acts faster, for
-        collecting data and serving.
+        """Return a policy that acts faster, because its step is recorded as one graph.
 
-        It shares this policy's weights; call `frozen.update()` when they have changed. If no
-        installed package can freeze this policy, the result acts like this policy, and
-        `frozen.reason` says why.
+        Use it to collect data, or to serve the policy. It works with a copy of the weights, so call
+        `frozen.update()` when this policy has been trained. If this policy cannot be frozen, the
+        result acts like this policy, at the same speed, and `frozen.reason` says why.
 
         Args:
-            rows: Number of environments to act in. Other numbers also work, each at a one-time
-                cost.
-            seed: Seed for its random generator; None for a new seed each time.
+            rows: Number of environments to act in. Other numbers work too, but for each of them
+                another graph is recorded first.
+            seed: Seed for its own random generator. None means a new seed each time.
 
         Example:
             >>> frozen = rlcatalog.build(env="CartPole-v1").freeze()
@@ -752,8 +787,9 @@ class Policy:
         return freeze_policy(self, rows, seed)
 
     def make_model(self) -> ModelV2:
-        """Build another model like this policy's, with freshly initialised weights; instances are
-        deep-copied.
+        """Build another model like this policy's, with newly initialised weights.
+
+        If the policy's model was passed as an instance, the result is a deep copy of this instance.
         """
         with copying_instances():
             return new_model(self)

@@ -80,22 +80,24 @@ def describe_env(env: AnyEnv) -> tuple[str, str]:
 class Stepper:
     """Stepper that acts in `n` environments and keeps their states across episodes.
 
-    Pass `done = terminated | truncated` of the previous step. Which observations belong to it
-    depends on Gymnasium's mode:
+    Pass each step `done = terminated | truncated` of the step before. Where an episode has ended,
+    the stepper begins the next one with a new state. The observation that you pass in such a row
+    depends on the autoreset mode of the vector environment:
 
-    - `"same_step"`: the first observation of the next episode.
-    - `"next_step"`: the episode's last observation. The environment ignores the action chosen for
-      it, and returns the next episode's first observation. In such a row, ignore the action and its
-      log density; a mask may even forbid the action. The value belongs to the last observation.
-    - `"disabled"`: the first observation of the next episode, from the caller's
+    - `"same_step"`: it is the first observation of the next episode.
+    - `"next_step"`: it is the last observation of the episode that has ended. The environment
+      ignores the action, and returns the first observation of the next episode, so ignore the
+      action and its log density too; a mask may even forbid the action. The value is the one of the
+      last observation.
+    - `"disabled"`: it is the first observation of the next episode, which you get from
       `envs.reset(options={"reset_mask": done})`.
 
     Args:
         policy: The policy.
-        n: Number of environments, or a vector environment, from which the number and the mode are
-            read.
-        autoreset: The mode. If None, the vector environment's mode, or `"same_step"` for a number
-            of environments.
+        n: The vector environment, whose number of environments and mode are read, or the number of
+            environments.
+        autoreset: The mode. If None, the mode of the vector environment, or `"same_step"` if you
+            pass a number.
 
     Raises:
         ConfigError: There are no environments, or the mode is unknown.

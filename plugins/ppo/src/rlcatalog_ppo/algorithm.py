@@ -53,38 +53,40 @@ from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 
 class OnPolicy:
-    """On-policy algorithm with parts from a catalog: collect, improve, repeat.
+    """Base class of PPO, A2C and PG: collect experience, improve the policy on it, and repeat.
 
     Subclasses define the config and the objective.
 
     Args:
-        env: A Gymnasium id, a class or function that creates an environment (see
-            `rlcatalog.catalog.make_env`), an environment, or a vector environment. `stop` does not
-            close the last two, and `num_envs` must match them.
-        config: The algorithm's config (see `config_class` for its keys), with the model config
-            under `model`.
+        env: The environment: a Gymnasium id, or a class or function that creates one (see
+            `rlcatalog.catalog.make_env`). You can also pass an environment or a vector environment
+            itself. `num_envs` must then match its number of environments, and `stop` does not close
+            it.
+        config: The algorithm's config, with the model config under `model`. The keys are the fields
+            of the class in `config_class`, such as `PPOConfig`.
         catalog: Catalog in which to look up the parts. If None, the default catalog.
-        record: Folder in which to record all experience, for a `Reader`.
-        postprocess_fn: Called with each trajectory, as in RLlib:
-            `postprocess_fn(policy, sample_batch, {}, None)` returns its columns (`"obs"`,
-            `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and may add
-            others. For training, the model can request the added columns in its
+        record: A folder in which to record all experience. A `Reader` reads it.
+        postprocess_fn: A function that is called with each trajectory, as in RLlib, and may add
+            columns to it: `postprocess_fn(policy, sample_batch, {}, None)`. It gets the columns
+            (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …), whose rows are steps,
+            and returns them with its own. The model can then request the added columns in its
             `view_requirements`.
         callbacks: Callbacks, called in this order during the run (see `rlcatalog_ppo.callbacks`).
-        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's
-            `"custom_model"`.
-        memory: The memory to use, such as `torch.nn.GRU`; it becomes the model config's `"memory"`.
-        policy: A policy to train further, such as one from `rlcatalog.load`, which keeps its parts
-            and config. If None, a new policy is built.
+        model: Your own model, such as a plain `torch.nn.Module`. It means the same as
+            `"custom_model"` in the model config.
+        memory: Your own memory, such as `torch.nn.GRU`. It means the same as `"memory"` in the
+            model config.
+        policy: A policy to train further, for example from `rlcatalog.load`, with its parts and
+            config. If None, a new policy is built.
 
     Attributes:
-        config: The checked config.
+        config: The checked config, with all defaults.
         policy: The policy that is trained.
         steps: Number of environment steps trained so far.
         iterations: Number of calls to `train` so far.
         stopping: The reason why `learn` ends early, or None.
-        acting: The policy that collects rollouts: `policy`, or its frozen form (see the config key
-            `frozen`). If the frozen form is not faster, its `reason` explains why.
+        acting: The policy that collects rollouts. This is `policy`, or a frozen form of it, if the
+            config key `frozen` says so. If it could not be frozen, `acting.reason` explains why.
 
     Raises:
         CatalogError: The config or a space is not supported; see `rlcatalog.errors`.
@@ -297,12 +299,12 @@ class OnPolicy:
         seed: int | None = None,
         explore: bool = False,
     ) -> list[float]:
-        """Return the undiscounted returns of new episodes; training is not affected.
+        """Play new episodes, without affecting the training, and return their undiscounted returns.
 
         Args:
             episodes: Number of episodes.
             env: The environment to play in. If None, new copies of the training environment.
-            seed: Seed from which those of the environments are derived. If None, the config's
+            seed: Seed from which the seeds of the environments are derived. If None, the config's
                 seed, so that each call plays the same episodes.
             explore: Whether to sample actions instead of taking the deterministic ones.
 
@@ -321,7 +323,10 @@ class OnPolicy:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Save the policy (see `Policy.save`)."""
+        """Save the policy, so that `rlcatalog.load` restores it and lets it act.
+
+        To continue training later, call `save_checkpoint` instead. See `Policy.save`.
+        """
         self.policy.save(directory)
 
     def stop(self) -> None:

@@ -12,10 +12,12 @@ from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 
 
 class PPO(OnPolicy):
-    """Proximal policy optimisation (Schulman et al. 2017) with parts from a catalog (see `OnPolicy`
-    for the arguments).
+    """Proximal policy optimisation (Schulman et al. 2017).
 
-    It makes several passes over each rollout in minibatches, with a clipped surrogate objective.
+    `PPO(env, config)` builds a policy for the environment, `train` and `learn` train it, and `save`
+    saves it. `PPOConfig` lists the config keys, and `OnPolicy` all arguments.
+
+    PPO makes several passes over each rollout in minibatches, with a clipped surrogate objective.
 
     Example:
         >>> algo = PPO("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4, "seed": 0})
@@ -30,13 +32,14 @@ class PPO(OnPolicy):
 
 
 class A2C(OnPolicy):
-    """Synchronous advantage actor-critic (Mnih et al. 2016) with parts from a catalog (see
-    `OnPolicy` for arguments).
+    """Synchronous advantage actor-critic (Mnih et al. 2016).
+
+    It is used in the same way as `PPO`. `A2CConfig` lists the config keys, and `OnPolicy` all
+    arguments.
 
     A2C takes one optimiser step per rollout of 5 steps from each environment, as in the paper. The
     data always come from the current policy, so nothing needs clipping. The optimiser is Adam, as
-    in RLlib, instead of the paper's RMSprop: all algorithms here share its state format, in both
-    frameworks.
+    in RLlib, and not the paper's RMSprop.
 
     Example:
         >>> algo = A2C("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
@@ -50,13 +53,15 @@ class A2C(OnPolicy):
 
 
 class PG(OnPolicy):
-    """REINFORCE (Williams 1992), without value estimates, with parts from a catalog (see `OnPolicy`
-    for the arguments).
+    """REINFORCE (Williams 1992), without value estimates.
 
-    Each action is weighted by the discounted sum of the rewards from its step to the episode's end.
-    The sum also ends at a truncation and at the end of the rollout, because no value estimate
-    replaces the later rewards. The rollout's length therefore limits how far the algorithm looks
-    ahead; make it much longer than 1 / (1 - gamma).
+    It is used in the same way as `PPO`. `PGConfig` lists the config keys, and `OnPolicy` all
+    arguments.
+
+    Each action is weighted by the discounted sum of the rewards from its step to the end of the
+    episode. The sum also ends at a truncation and at the end of the rollout, because no value
+    estimate replaces the later rewards. The length of the rollouts therefore limits how far the
+    algorithm looks ahead, so make it much longer than 1 / (1 - gamma).
 
     Example:
         >>> algo = PG("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})

@@ -39,7 +39,7 @@ SHORTEST_ROLLOUT = 64
 
 
 class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys for all on-policy algorithms; each algorithm's struct adds keys and defaults."""
+    """Config keys of all on-policy algorithms, to which each algorithm adds keys and defaults."""
 
     #: The algorithm's name in messages.
     algorithm: ClassVar[str] = "on-policy"
@@ -224,7 +224,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for PPO; the defaults solve CartPole and are reasonable elsewhere."""
+    """Config keys of PPO; the defaults solve CartPole and are reasonable elsewhere."""
 
     algorithm: ClassVar[str] = "PPO"
     aliases: ClassVar[Mapping[str, str]] = {
@@ -280,7 +280,7 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for A2C."""
+    """Config keys of A2C."""
 
     algorithm: ClassVar[str] = "A2C"
     aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
@@ -310,7 +310,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for plain policy gradients."""
+    """Config keys of PG."""
 
     algorithm: ClassVar[str] = "PG"
 

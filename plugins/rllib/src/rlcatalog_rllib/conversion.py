@@ -18,10 +18,14 @@ from rlcatalog_rllib.rl_module import CatalogModule
 
 
 def to_policy(algo: Algorithm | RLModule, module_id: str | None = None) -> Policy:
-    """Return the policy that an algorithm has trained; `policy.save(directory)` saves it.
+    """Convert a trained algorithm of RLlib to a policy of rlcatalog.
+
+    The policy acts on the environment's observations, and can be saved and exported:
+    `to_policy(algo).save(directory)`. `rlcatalog.load(directory)` then does not need Ray.
 
     Args:
-        algo: An algorithm set up by `configure`, or, if it has no filter, its module.
+        algo: An algorithm that was set up by `configure`. If the policy has no filter, you can also
+            pass its module.
         module_id: Id of the policy to convert, if there are several agents.
 
     Raises:

@@ -34,17 +34,19 @@ _HIGHEST_LOG_STD = 2.0
 
 
 def to_policy(model: BaseAlgorithm) -> Policy:
-    """Return the rlcatalog policy of a trained algorithm: `to_policy(model).save(directory)`.
+    """Convert a trained algorithm of Stable-Baselines3 to a policy of rlcatalog.
 
-    The policy acts on the environment's observations, and `rlcatalog.load(directory)` does not need
-    Stable-Baselines3. If the algorithm has a `CatalogPolicy`, the two share their weights. For DQN,
-    SAC and TD3 with a `CatalogExtractor`, the weights are copied, and the layers after the trunk
-    become `post_fcnet` layers. Q-values become a Categorical's logits, so that its most likely
-    action is the greedy one. Actors become squashed Gaussians, with almost no noise for TD3. These
-    policies' value estimates are 0.
+    The policy acts on the environment's observations, and can be saved and exported:
+    `to_policy(model).save(directory)`. `rlcatalog.load(directory)` then needs no Stable-Baselines3.
+
+    If the algorithm has a `CatalogPolicy`, the result shares its weights. For DQN, SAC and TD3 with
+    a `CatalogExtractor`, the weights are copied, and the layers after the extractor become
+    `post_fcnet` layers. Q-values become the logits of a Categorical, whose most likely action is
+    the greedy one. The actors of SAC and TD3 become squashed Gaussians, with almost no noise for
+    TD3. The policies of these three algorithms have no value estimates; `step.value` is 0.
 
     Args:
-        model: The algorithm.
+        model: The algorithm, such as `PPO` after `learn`.
 
     Raises:
         NotServedError: The algorithm does not use catalog parts, or cannot be rebuilt from them.

@@ -126,18 +126,22 @@ def for_sb3(
     model_config: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
 ) -> FlattenSpaces:
-    """Flatten an environment's spaces for Stable-Baselines3.
+    """Wrap an environment whose spaces Stable-Baselines3 does not support.
 
-    `PPO(CatalogPolicy, for_sb3(env))` trains in any environment whose spaces are supported by the
-    installed parts. Matching wrappers from installed plugins are applied first (see
-    `rlcatalog.wrap_env`). For several environments: `make_vec_env(id, 4, wrapper_class=for_sb3,
-    wrapper_kwargs={"model_config": ...})`.
+    Stable-Baselines3 rejects many spaces, such as a Dict inside a Dict or a Tuple of actions. The
+    wrapper encodes each observation as one array, and takes actions as one array, so that
+    `PPO(CatalogPolicy, for_sb3(env))` trains in any environment whose spaces the installed parts
+    support. Wrappers of installed plugins that match are applied first (see `rlcatalog.wrap_env`).
+
+    For several environments, use
+    `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
 
     Args:
         env: A single environment, its Gymnasium id, its class, or a function that creates it.
-        model_config: The model config, which affects observations and actions; see `FlattenSpaces`.
+        model_config: The model config. A `CatalogPolicy` reads it from the environment, so you need
+            not pass it again.
         catalog: The catalog for the parts, which policies in this environment also use. If None,
-            the process's.
+            the process's default catalog.
 
     Raises:
         ModelContractError: `env` is a vector environment.

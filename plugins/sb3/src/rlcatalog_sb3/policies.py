@@ -321,11 +321,10 @@ class WithoutMemory(CatalogBasePolicy):
 
 
 class CatalogPolicy(WithoutMemory, ActorCriticPolicy):
-    """Policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and
-    distribution.
+    """Policy for PPO and A2C of Stable-Baselines3, with parts that rlcatalog chooses.
 
-    `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. If
-    Stable-Baselines3 does not support the environment's spaces, wrap the environment:
+    Pass the class in place of `"MlpPolicy"`, and the model config in `policy_kwargs`. If
+    Stable-Baselines3 does not support the environment's spaces, wrap the environment with
     `for_sb3(env)`. Action masks are read from the observation.
 
     Example:
