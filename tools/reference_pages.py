@@ -46,6 +46,41 @@ _KINDS = {
 }
 
 
+# --- how the pages begin --------------------------------------------------------------------------
+
+_ERRORS_TEXT = """\
+The name of an error is the first word in the last line of a traceback. Search this page for it,
+or for words of the message. Each entry says when the error is raised and what you can do, and
+shows a real message below the code that caused it.
+
+The classes are in `rlcatalog.errors`, unless an entry names another module. Every error derives
+from `CatalogError`, and every warning from `CatalogWarning`. Most errors also derive from a
+built-in class, so `except KeyError`, for example, catches an `UnknownNameError`."""
+_COMMANDS_TEXT = """\
+`rlcatalog COMMAND --help` shows the same text. If a command fails, it prints a message and
+exits with status 1. If an argument is wrong, the status is 2.
+
+Where an option takes `KEY=VALUE`, the value is JSON, such as `fcnet_hiddens=[64,64]` or
+`use_lstm=true`. Anything else is read as text, so `fcnet_activation=relu` needs no quotes.
+
+Commands hide the notices that TensorFlow prints when it starts, for example about a missing
+GPU. To see them, set `TF_CPP_MIN_LOG_LEVEL=0`."""
+_PARTS_TEXT = """\
+These are the parts of the packages in this repository. `rlcatalog list` shows the parts that
+are installed, also from other packages.
+
+The column "chosen by" says how a part gets into a policy: rlcatalog chooses it because of how
+well it fits, you name it in the config, or you set the key that switches it on ([How a part is
+chosen](../concepts/choice.md))."""
+_CHECKS_TEXT = """\
+[The conformance kit](../howto/test_a_plugin.md) runs these checks on the parts of a plugin. If
+a check fails, look it up here: the second column says what it requires, and the third one what
+to do.
+
+`rlcatalog check PACKAGE` prints a line for each case, which is one check of one part in one
+framework. The engines add [checks](parts.md#conformance-kit-checks), too."""
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 
@@ -72,18 +107,7 @@ def _line(cls: type) -> int:
 def errors_page() -> str:
     """Return the page of errors."""
     ways = tomllib.loads((TARGET / "ways_out.toml").read_text(encoding="utf-8"))
-    text = [
-        "# Errors",
-        "",
-        "Every message states the problem, what was expected and found, and what to do. All errors"
-        " derive from",
-        "`CatalogError`, all warnings from `CatalogWarning`, and also from the matching built-in"
-        " type, so that",
-        "`except KeyError` works. They are in `rlcatalog.errors`, unless another module is named."
-        " The messages below",
-        "are real: each comes from running the code above it.",
-        "",
-    ]
+    text = ["# Errors", "", _ERRORS_TEXT, ""]
     for name, cls in error_classes().items():
         module = "" if cls.__module__ == "rlcatalog.errors" else f"{cls.__module__}."
         place = "rlcatalog_testing." if cls.__module__.startswith("rlcatalog_testing") else module
@@ -93,7 +117,7 @@ def errors_page() -> str:
         if attributes:
             # A line that is indented further continues the one before.
             entries = re.sub(r"\n {5,}", " ", attributes).splitlines()
-            text[-1] += f" Its attributes: {'; '.join(_attribute(entry) for entry in entries)}"
+            text[-1] += "".join(f" {_attribute(entry)}" for entry in entries)
         text += ["", f"**What to do.** {' '.join(ways[name].split())}", ""]
         if name in error_messages.EXAMPLES:
             text += ["```text", error_messages.session(name), "```", ""]
@@ -103,7 +127,7 @@ def errors_page() -> str:
 
 def _attribute(line: str) -> str:
     name, _, meaning = line.strip().partition(": ")
-    return f"`{name}`, {meaning[0].lower()}{meaning[1:]}"
+    return f"The attribute `{name}` contains {meaning[0].lower()}{meaning[1:]}"
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -122,23 +146,14 @@ def commands() -> dict[str, tuple[str, Any]]:
 
 def commands_page() -> str:
     """Return the page of commands."""
-    text = [
-        "# Commands",
-        "",
-        "`rlcatalog COMMAND --help` shows the same text. After an error, a command prints a"
-        " message and exits with",
-        "status 1; after a wrong argument, with status 2.",
-        "",
-        "Commands hide the notices that TensorFlow prints when it starts. To see them, set"
-        " `TF_CPP_MIN_LOG_LEVEL=0`.",
-        "",
-    ]
+    text = ["# Commands", "", _COMMANDS_TEXT, ""]
     for name, (owner, command) in commands().items():
         command.name_frameworks()
         context = command.context_class(command, info_name=f"rlcatalog {name}")
         usage = " ".join(command.collect_usage_pieces(context))
         help_text = inspect.cleandoc(command.help or "").replace("\n\n", "\n").splitlines()
-        text += [f"## `{name}`", "", f"Provided by `{owner}`. {' '.join(help_text)}", ""]
+        described = f"{' '.join(help_text)} The package `{owner}` provides this command."
+        text += [f"## `{name}`", "", described, ""]
         text += ["```text", f"rlcatalog {name} {usage}", "```", ""]
         rows = list(_parameters(command, context))
         text += [table(("argument or option", "default", "meaning"), *rows), ""] if rows else []
@@ -164,14 +179,7 @@ def _parameters(command: Any, context: Any) -> Iterator[tuple[str, str, str]]:
 def parts_page() -> str:
     """Return the page of parts."""
     catalog = public_index_catalog()
-    text = [
-        "# Parts",
-        "",
-        "The parts that the packages in this repository provide. `rlcatalog list` shows all"
-        " installed parts, including",
-        "those of other packages.",
-        "",
-    ]
+    text = ["# Parts", "", _PARTS_TEXT, ""]
     for kind, title in _KINDS.items():
         rows = []
         for part in sorted(catalog.parts(kind), key=lambda part: part.name):
@@ -217,18 +225,10 @@ def checks_page() -> str:
         asked = " ".join((inspect.getdoc(check.run) or "").split())
         row = f"`{check.name}`", asked, f"{check.hint[0].upper()}{check.hint[1:]}."
         groups.setdefault(_asked_of(check.kinds), []).append(row)
-    text = [
-        "# Checks",
-        "",
-        "What [the conformance kit](../howto/test_a_plugin.md) requires of a part, and what"
-        " to do if it fails. A",
-        "case is one check of one part in one framework; `rlcatalog check PACKAGE` prints a line"
-        " for each case.",
-        "Engines add their own checks: [Parts](parts.md#conformance-kit-checks).",
-        "",
-    ]
+    text = ["# Checks", "", _CHECKS_TEXT, ""]
     for title in sorted(groups, key=lambda title: (title != "Any part", title)):
-        text += [f"## {title}", "", table(("check", "what it asks", "hint"), *groups[title]), ""]
+        head = ("check", "what it requires", "what to do")
+        text += [f"## {title}", "", table(head, *groups[title]), ""]
     return "\n".join(text)
 
 
@@ -240,6 +240,8 @@ def _asked_of(kinds: Collection[str]) -> str:
     others = [title for kind, title in _KINDS.items() if kind in kinds]
     if set(slots) == set(MODEL_SLOTS):
         slots, others = [], ["Models", *others]
+    if len(others) > 3:
+        return "Parts of a policy"
     return ", ".join([*others, *(["Models: " + ", ".join(slots)] if slots else [])])
 
 

@@ -40,39 +40,43 @@ class CatalogWarning(UserWarning):
 
 
 class PluginWarning(CatalogWarning):
-    """A plugin could not be used; other plugins still work."""
+    """A plugin could not be loaded or used. Other plugins still work."""
 
 
 class UnreadKeysWarning(CatalogWarning):
-    """The model config sets keys that no chosen part reads.
+    """Keys of the model config have no effect, because no chosen part reads them.
 
     Also issued for keys in `custom_model_config` that a class in RLlib's style does not accept.
     """
 
 
 class ImageLayoutWarning(CatalogWarning):
-    """The axes of an image can be read in two ways."""
+    """An image can be read in two ways: its channels may be the first axis or the last."""
 
 
 class OneHotWarning(CatalogWarning):
-    """A part of the observation becomes very many one-hot inputs."""
+    """A part of the observation becomes so many one-hot inputs that the first layer is large."""
 
 
 class ObservationWarning(CatalogWarning):
-    """A value of the first observation is outside the bounds of its space, or an entry is seen by
-    neither the policy nor its critic.
+    """A value of the first observation is outside the bounds of its space.
+
+    Also issued if neither the policy nor its critic sees an entry of the observation.
     """
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """A possible action mask is not used: an observation entry, or one that the environment gives
-    beside its observations, in its info or from `action_masks()`.
+    """Something looks like an action mask, but is not used as one.
+
+    It is an entry of the observation, or a mask that the environment gives beside its observations,
+    in its info or from `action_masks()`.
     """
 
 
 class ActionRangeWarning(CatalogWarning):
-    """Before training, a policy hardly reaches the actions within some bounds, or bounds are so
-    large that they count as infinite.
+    """A new policy would hardly reach the actions within some bounds.
+
+    Also issued if bounds are so large that they count as infinite.
     """
 
 
@@ -81,7 +85,7 @@ class LoadOrderWarning(CatalogWarning, RuntimeWarning):
 
 
 class ResumeWarning(CatalogWarning):
-    """A resumed run differs, or will differ, in some state from an uninterrupted one."""
+    """A resumed run does not continue exactly, because some state cannot be saved or restored."""
 
 
 class SavedPolicyWarning(CatalogWarning):
@@ -99,7 +103,7 @@ class PartError(PluginError):
     """A plugin's part raised an error or broke its contract while in use.
 
     Attributes:
-        part: The part.
+        part: The part that raised the error, or None.
     """
 
     def __init__(self, text: str, part: Part | None = None) -> None:
@@ -141,15 +145,15 @@ class UnknownNameError(CatalogError, KeyError):
 
 
 class AmbiguousChoiceError(CatalogError, ValueError):
-    """Two parts match equally well, or claim the same name."""
+    """Two parts fit equally well, or have the same name, so rlcatalog cannot choose one."""
 
 
 class NoMatchError(CatalogError, LookupError):
-    """No installed part fits."""
+    """No installed part fits the spaces, the config and the framework."""
 
 
 class UnsupportedSpaceError(CatalogError, TypeError):
-    """No part supports a space or one of its leaves."""
+    """No part supports a space, or a space inside it."""
 
 
 # --- config ---------------------------------------------------------------------------------------
@@ -171,7 +175,7 @@ class ConfigTypeError(ConfigError, TypeError):
 
 
 class ModelContractError(CatalogError, TypeError):
-    """A model, preprocessor or distribution breaks its contract."""
+    """A model, preprocessor or distribution does not return what rlcatalog relies on."""
 
 
 class ObservationError(CatalogError, ValueError):
@@ -208,17 +212,18 @@ class NonFiniteError(CatalogError, FloatingPointError):
 
 
 class StaleOutputError(CatalogError, RuntimeError):
-    """`value_function()` or `last_output()` is called before a forward pass, or
-    outside its trace.
+    """`value_function()` or `last_output()` is called before the model.
+
+    Also raised if it is called outside the trace in which the model was called.
     """
 
 
 class NoClosedFormError(CatalogError, NotImplementedError):
-    """A distribution has no closed form for its entropy or divergence; use an estimate."""
+    """A distribution has no closed form for its entropy or divergence."""
 
 
 class NotServedError(CatalogError, NotImplementedError):
-    """This combination of settings is known but not supported."""
+    """rlcatalog knows this combination of settings, but does not support it."""
 
 
 class EnvironmentFaultError(CatalogError, RuntimeError):
@@ -240,7 +245,7 @@ class OutputError(CatalogError, OSError):
 
 
 class FolderTakenError(CatalogError, FileExistsError):
-    """The folder to create already exists."""
+    """The folder that a command should create already exists."""
 
 
 class RunFolderError(CatalogError, FileExistsError):

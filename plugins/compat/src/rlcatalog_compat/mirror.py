@@ -22,12 +22,13 @@ ROOTS = ("air", "rllib", "train", "tune", "util")
 
 
 class NotMirroredError(NotServedError, ImportError):
-    """Error for an RLlib module or name that is not in the mirror. The message gives the reason."""
+    """A module or name of RLlib does not exist in rlcatalog-compat; the message says why."""
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """Error for a missing attribute of a mirror module; also an AttributeError, for code that
-    inspects modules.
+    """A module of rlcatalog-compat lacks a name that RLlib has.
+
+    It is also an AttributeError, so that `hasattr` works.
     """
 
 

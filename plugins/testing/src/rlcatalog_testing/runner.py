@@ -49,15 +49,11 @@ OWN = tuple(_checks_of(_MODULES))
 
 
 class ConformanceError(CatalogError, AssertionError):
-    """A plugin's part violates its contract; the message contains every failed check
-    with its hint.
-    """
+    """At least one check of a plugin failed; the message contains each of them with its hint."""
 
 
 class BlockedError(ConformanceError):
-    """A check cannot tell whether a part keeps its contract, because a part of another
-    package that it needs is faulty.
-    """
+    """A check cannot be completed, because it needs a part of another package that is faulty."""
 
 
 @dataclass(frozen=True)

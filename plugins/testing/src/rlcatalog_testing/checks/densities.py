@@ -30,12 +30,7 @@ MOST_FLOATS = 4
     hint="normalise logp: the sum or integral of the density over all actions is 1"
 )
 def density_integrates_to_one(trial: Trial) -> None:
-    """Probabilities sum to 1 over all actions; densities are normalised, as an integral over a box
-    of samples shows.
-
-    If x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box.
-    This equality only holds if p integrates to 1 and is the density of the samples.
-    """
+    """Probabilities sum to 1 over all actions, and densities integrate to 1."""
     all_actions = trial.every_action()
     for row in trial.inputs(ROWS, 0.5):
         if all_actions is not None:
@@ -45,6 +40,8 @@ def density_integrates_to_one(trial: Trial) -> None:
                 f"{trial}: the probabilities of all {len(all_actions)} actions sum to {total:.6g}",
             )
         else:
+            # If x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of
+            # the box. This only holds if p integrates to 1 and is the density of the samples.
             box = _measure_box(trial, row)
             require(
                 abs(box.estimate - box.volume) <= ERRORS * box.error + 0.01 * box.volume,
@@ -181,7 +178,8 @@ def draws_follow_logp(trial: Trial) -> None:
 
 
 @check_chance_trials(
-    hint="entropy is the mean of -logp in nats; if it is an estimate, set entropy_kind = 'estimate'"
+    hint="let entropy return the mean of -logp in nats; if it is an estimate, set entropy_kind ="
+    " 'estimate'"
 )
 def entropy_agrees_with_draws(trial: Trial) -> None:
     """The entropy, or the average of its estimates, equals the mean of -logp over samples."""
@@ -225,7 +223,9 @@ def _check_mean(name: str, numbers: Array, name_of_samples: str, samples: Array)
     )
 
 
-@check_chance_trials(hint="kl(other) is the mean of self.logp - other.logp over draws of self")
+@check_chance_trials(
+    hint="let kl(other) return the mean of self.logp - other.logp over draws of self"
+)
 def kl_agrees_with_draws(trial: Trial) -> None:
     """The KL divergence between stored distributions equals the mean difference in log density over
     samples.
