@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from generated import ROOT, write
 from house_imports import ALLOWED
-from svg import TEXT, box, picture, with_dark_variant, words
+from svg import TEXT, box, picture, with_dark_colours, words
 
 import rlcatalog
 
@@ -41,7 +41,8 @@ def pipeline() -> str:
         }
     )
     config = {"use_lstm": True, "observation_filter": "MeanStdFilter"}
-    return rlcatalog.explain(obs, gym.spaces.Discrete(3), config, "torch").svg()
+    explanation = rlcatalog.explain(obs, gym.spaces.Discrete(3), config, "torch")
+    return with_dark_colours(explanation.svg())
 
 
 def critic() -> str:
@@ -58,14 +59,17 @@ def critic() -> str:
         "critic": {"fcnet_hiddens": [256, 256]},
         "obs_groups": {"policy": ["camera", "joints"], "critic": ["friction", "joints"]},
     }
-    return rlcatalog.explain(obs, gym.spaces.Box(-1, 1, (6,)), config, "torch").svg()
+    explanation = rlcatalog.explain(obs, gym.spaces.Box(-1, 1, (6,)), config, "torch")
+    return with_dark_colours(explanation.svg())
 
 
 def one_of() -> str:
     """Return the picture of a lookup with an action of one of two kinds."""
     action = gym.spaces.OneOf([gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(3)])
     config = {"fcnet_hiddens": [64]}
-    return rlcatalog.explain(gym.spaces.Box(-1, 1, (6,)), action, config, "torch").svg()
+    return with_dark_colours(
+        rlcatalog.explain(gym.spaces.Box(-1, 1, (6,)), action, config, "torch").svg()
+    )
 
 
 def embeddings() -> str:
@@ -80,7 +84,7 @@ def embeddings() -> str:
         }
     )
     config = {"embeddings": {"item": 64, "review": 16}}
-    return rlcatalog.explain(obs, gym.spaces.Discrete(5), config, "torch").svg()
+    return with_dark_colours(rlcatalog.explain(obs, gym.spaces.Discrete(5), config, "torch").svg())
 
 
 def memory() -> str:
@@ -93,7 +97,9 @@ def memory() -> str:
         "lstm_num_layers": 2,
         "lstm_use_prev_action": True,
     }
-    return rlcatalog.explain(positions, gym.spaces.Discrete(2), config, "torch").svg()
+    return with_dark_colours(
+        rlcatalog.explain(positions, gym.spaces.Discrete(2), config, "torch").svg()
+    )
 
 
 def parts() -> str:
@@ -106,7 +112,9 @@ def parts() -> str:
         "critic": {"fcnet_hiddens": [256, 256]},
         "freeze_parts": ["trunk", "critic.trunk"],
     }
-    return rlcatalog.explain(joints, gym.spaces.Box(-1, 1, (6,)), config, "torch").svg()
+    return with_dark_colours(
+        rlcatalog.explain(joints, gym.spaces.Box(-1, 1, (6,)), config, "torch").svg()
+    )
 
 
 def faster() -> Iterator[tuple[str, float]]:
@@ -215,7 +223,7 @@ DRAWN = {
 
 def main(arguments: list[str]) -> int:
     """Draw the pictures, or with `--check` say whether they are up to date."""
-    pictures = {PICTURES / name: with_dark_variant(draw()) + "\n" for name, draw in DRAWN.items()}
+    pictures = {PICTURES / name: draw() + "\n" for name, draw in DRAWN.items()}
     return write(pictures, arguments)
 
 

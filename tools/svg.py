@@ -1,5 +1,5 @@
 """Boxes, texts and frames of the pictures that `pictures.py` and `thumbnails.py` draw, and their
-colours on dark screens.
+dark colours.
 """
 
 from __future__ import annotations
@@ -12,6 +12,34 @@ LINE = "#2b6cb0"
 TEXT = "#374151"
 GRID = "#d1d5db"
 FILL = "#e3f0fd"
+#: Colour of a picture → the one in its place where the reader prefers dark colours.
+DARK = {
+    "#fff": "#131416",
+    "#ffffff": "#131416",
+    # Texts and lines.
+    "#111827": "#f3f4f6",
+    "#374151": "#d1d5db",
+    "#6b7280": "#9ca3af",
+    "#d1d5db": "#3f4348",
+    # Boxes and their borders: as many pairs as `rlcatalog_cli.picture` has.
+    "#e3f0fd": "#14283d",
+    "#2b6cb0": "#63a4e8",
+    "#e8f6e9": "#15301f",
+    "#2f855a": "#5bbd87",
+    "#fdeedd": "#38240f",
+    "#b7601f": "#e0975a",
+    "#f3e8fb": "#2b1b38",
+    "#7b3fa0": "#b98ad8",
+    "#fde7ea": "#3b1620",
+    "#b83250": "#e8788f",
+    "#e2f5f4": "#12302f",
+    "#1f7a78": "#4fb3b0",
+    "#f6f2d8": "#332c0c",
+    "#85741a": "#c9b445",
+    "#ececf6": "#20213a",
+    "#4c4f9e": "#9498e0",
+}
+_COLOUR = re.compile(r'\b(fill|stroke)="(#\w+)"')
 
 
 def box(x: float, y: float, width: float, height: float) -> str:
@@ -29,7 +57,10 @@ def words(x: float, y: float, text: str, anchor: str = "start", size: int = 11) 
 
 
 def picture(body: Sequence[str], width: float, height: float) -> str:
-    """Return a white picture with a thin frame, without a line break at its end."""
+    """Return a picture with a thin frame, which is white, or dark where the reader prefers that.
+
+    It has no line break at its end.
+    """
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif"'
@@ -39,52 +70,19 @@ def picture(body: Sequence[str], width: float, height: float) -> str:
         f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" fill="#fff"'
         f' stroke="{GRID}"/>'
     )
-    return "\n".join([head, frame, *body, "</svg>"])
+    return with_dark_colours("\n".join([head, frame, *body, "</svg>"]))
 
 
-#: Each colour of a picture → its colour on a dark screen.
-_DARK_COLOURS = {
-    # The background, and from black to light grey.
-    "#fff": "#0d1117",
-    "#ffffff": "#0d1117",
-    "#111827": "#f3f4f6",
-    "#374151": "#d1d5db",
-    "#6b7280": "#9ca3af",
-    "#d1d5db": "#374151",
-    # The fill of boxes: blue, green, orange, violet, red, cyan, yellow, and indigo.
-    "#e3f0fd": "#172f4d",
-    "#e8f6e9": "#173824",
-    "#fdeedd": "#43290f",
-    "#f3e8fb": "#35204a",
-    "#fde7ea": "#47172a",
-    "#e2f5f4": "#123b3a",
-    "#f6f2d8": "#3a3410",
-    "#ececf6": "#25264f",
-    # Their borders, in the same order.
-    "#2b6cb0": "#63b3ed",
-    "#2f855a": "#68d391",
-    "#b7601f": "#f6ad55",
-    "#7b3fa0": "#c4a1e6",
-    "#b83250": "#f687a3",
-    "#1f7a78": "#5fd3cf",
-    "#85741a": "#d9c64b",
-    "#4c4f9e": "#a3a6f0",
-}
-
-
-def with_dark_variant(svg: str) -> str:
-    """Return a picture that also has colours for dark screens, which browsers choose by
-    themselves.
+def with_dark_colours(svg: str) -> str:
+    """Return a picture that has dark colours where the reader prefers them.
 
     Args:
-        svg: The picture; its colours are in the attributes `fill` and `stroke`.
-
-    Raises:
-        KeyError: A colour has no dark one.
+        svg: The picture, whose colours are attributes and in `DARK`.
     """
     rules = []
-    for attribute, colour in sorted(set(re.findall(r'(fill|stroke)="(#[0-9a-f]+)"', svg))):
-        rules.append(f'[{attribute}="{colour}"]{{{attribute}:{_DARK_COLOURS[colour]}}}')
-    style = f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
-    head, _, body = svg.partition(">\n")
-    return f"{head}>\n{style}\n{body}"
+    for attribute, colour in sorted(set(_COLOUR.findall(svg))):
+        rules.append(f'[{attribute}="{colour}"] {{ {attribute}: {DARK[colour]}; }}')
+    media = "@media (prefers-color-scheme: dark)"
+    style = "\n".join(["<style>", f"{media} {{", *rules, "}", "</style>"])
+    first_tag, bracket, rest = svg.partition(">")
+    return f"{first_tag}{bracket}\n{style}{rest}"
