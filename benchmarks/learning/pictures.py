@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,15 @@ COLOURS = {
     ("rllib", "own"): "#e69f00",
     ("rllib", "catalog"): "#d55e00",
 }
+#: Dark colours for matplotlib's figures, whose colours are inline styles; texts have none.
+_DARK = """<style>
+   @media (prefers-color-scheme: dark) {
+    text { fill: #d1d5db; }
+    [style*="fill: #ffffff"] { fill: #131416 !important; }
+    [style*="stroke: #000000"] { stroke: #d1d5db !important; }
+    [style*="stroke: #cccccc"] { stroke: #3f4348 !important; }
+   }
+  </style>"""
 
 
 def draw_differences(path: Path, rows: Sequence[tuple[str, Side, Estimate]]) -> None:
@@ -93,6 +103,14 @@ def _pyplot() -> Any:
 
 
 def _save(fig: Any, path: Path) -> None:
+    """Write a figure as an SVG file that has dark colours where the reader prefers them."""
+    plt = _pyplot()
+    text = io.StringIO()
+    # Texts stay texts, and the same figure gives the same file.
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rlcatalog"}):
+        fig.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(fig)
+    head, style, rest = text.getvalue().partition("<style")
+    assert style, "matplotlib writes a style, before which ours is placed"
     path.parent.mkdir(exist_ok=True, parents=True)
-    fig.savefig(path, dpi=110)
-    _pyplot().close(fig)
+    path.write_text(f"{head}{_DARK}\n  {style}{rest}", encoding="utf-8")

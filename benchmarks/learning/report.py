@@ -136,11 +136,11 @@ def write(rows: Sequence[Row]) -> None:
             f"learning_{name}", "Differences in percent of the range", ends
         )
         if ends:
-            draw_differences(PICTURES / f"learning_{name}.png", ends)
+            draw_differences(PICTURES / f"learning_{name}.svg", ends)
         panels = [*_panels(rows, tasks)]
         pictures[f"{name}_curves"] = _picture(f"curves_{name}", "Learning curves", panels)
         if panels:
-            draw_curves(PICTURES / f"curves_{name}.png", panels, SIDES)
+            draw_curves(PICTURES / f"curves_{name}.svg", panels, SIDES)
     PAGE.write_text(
         TEXT.format(
             mark=f"{MARK:.0f}",
@@ -175,7 +175,7 @@ def _panels(
 
 
 def _picture(name: str, about: str, drawn: Sequence[Any]) -> str:
-    return f"![{about}](pictures/{name}.png)" if drawn else "*Not yet run.*"
+    return f"![{about}](pictures/{name}.svg)" if drawn else "*Not yet run.*"
 
 
 # --- tables ---------------------------------------------------------------------------------------
