@@ -775,8 +775,8 @@ class Policy:
         result acts like this policy, at the same speed, and `frozen.reason` says why.
 
         Args:
-            rows: Number of environments to act in. Other numbers work too, but for each of them
-                another graph is recorded first.
+            rows: Number of environments to act in. Other numbers also work, after another graph has
+                been recorded for each of them.
             seed: Seed for its own random generator. None means a new seed each time.
 
         Example:

@@ -85,8 +85,8 @@ class OnPolicy:
         steps: Number of environment steps trained so far.
         iterations: Number of calls to `train` so far.
         stopping: The reason why `learn` ends early, or None.
-        acting: The policy that collects rollouts. This is `policy`, or a frozen form of it, if the
-            config key `frozen` says so. If it could not be frozen, `acting.reason` explains why.
+        acting: The policy that collects rollouts: `policy` or, depending on the config key
+            `frozen`, a frozen form of it. If it could not be frozen, `acting.reason` explains why.
 
     Raises:
         CatalogError: The config or a space is not supported; see `rlcatalog.errors`.
