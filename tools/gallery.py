@@ -226,7 +226,7 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
             *([rest, ""] if rest else []),
             f"## What it prints in {record['seconds']} seconds",
             "",
-            "```text",
+            "```output",
             f"$ {command}",
             shown(record["output"]),
             "```",
