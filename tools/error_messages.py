@@ -123,7 +123,8 @@ rlcatalog.load("cartpole")
 from rlcatalog.catalog import default_catalog
 strict = {{"RLCATALOG_STRICT_PLUGINS": "1"}}
 ---
-early = PluginEntryPoint(plugin_of(rlcatalog_models=lambda: default_catalog()), "acme-net")
+early = plugin_of(rlcatalog_models=lambda: default_catalog())
+early = PluginEntryPoint(early, "acme-net")
 isolated_catalog("rlcatalog-fcnet", early, environ=strict).registry
 """,
     "PartError": f"""{_KIT}
@@ -133,7 +134,8 @@ parts = ("rlcatalog-torch", "rlcatalog-preprocessors", "rlcatalog-categorical", 
 def match(request):
     return request.obs.shap
 spec = ModelSpec("acme_net", {{"torch": "acme_net.torch:Net"}}, "a net", match=match)
-catalog = isolated_catalog(*parts, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-net"))
+plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-net")
+catalog = isolated_catalog(*parts, plugin)
 catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
 """,
     "IncompatiblePluginError": f"""{_KIT}
@@ -157,7 +159,7 @@ isolated_catalog("rlcatalog-fcnet", twice, environ=strict).registry
 """,
     "MissingPluginError": f"""{_KIT}
 ---
-parts = ("rlcatalog-torch", "rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-filters")
+parts = ("rlcatalog-torch", "rlcatalog-fcnet", "rlcatalog-preprocessors")
 catalog = isolated_catalog(*parts)
 catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
 """,

@@ -125,12 +125,12 @@ These settings do not come from published sources and are the same for all engin
 ## Continue the comparison
 
 ```console
-$ make compare                                # train the missing runs, and write this page
-$ make compare COMPARE_ARGS=--list            # list the missing runs
-$ make compare COMPARE_ARGS=--required        # omit the runs that are scheduled last
-$ make compare COMPARE_ARGS=--unclaimed       # add the tasks that make no claim
-$ make compare COMPARE_ARGS=--report          # only write this page
-$ make compare COMPARE_ARGS='--try 4096'      # test whether each kind of run works here
+$ make compare                               # train the missing runs, and write this page
+$ make compare COMPARE_ARGS=--list           # list the missing runs
+$ make compare COMPARE_ARGS=--required       # omit the runs that are scheduled last
+$ make compare COMPARE_ARGS=--unclaimed      # add the tasks that make no claim
+$ make compare COMPARE_ARGS=--report         # only write this page
+$ make compare COMPARE_ARGS='--try 4096'     # test whether each kind of run works here
 ```
 
 Each finished run is one line of `benchmarks/learning/results.jsonl`, with its settings, seed, versions and CPU time.
