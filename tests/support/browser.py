@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 #: Names under which Chromium is installed.
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NAMES = (
+    "chromium",
+    "chromium-browser",
+    "chromium-headless-shell",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+)
 SECONDS = 100
 
 #: Opens each page in a frame until it says that it has played or failed, presses its button where

@@ -1,0 +1,169 @@
+"""The built site in Chromium, as readers see it: on a phone, a laptop and a large screen, in light
+and dark colours.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import browser
+import devtools
+import pytest
+
+SITE = Path(__file__).resolve().parents[2] / "docs/_build/html"
+#: Widths of the window, in pixels.
+PHONE, LAPTOP, SCREEN = 390, 1280, 1920
+#: Pages without text of ours: lists that Sphinx makes, and copies of source files.
+LEFT_OUT = ("_static/", "_sources/", "_downloads/", "_modules/", "genindex.html", "search.html")
+
+pytestmark = [
+    pytest.mark.skipif(
+        browser.browser() is None,
+        reason=f"Chromium is not installed: none of {', '.join(browser.NAMES)} is in PATH",
+    ),
+    pytest.mark.skipif(not SITE.is_dir(), reason="docs/_build/html is missing: run `make docs`"),
+]
+
+#: Describes an element, so that its page's author finds it.
+_DESCRIBE = """
+const describe = (element) => {
+  const classes = element.className?.toString().trim().split(/\\s+/).join(".");
+  const text = element.textContent.trim().replace(/\\s+/g, " ").slice(0, 60);
+  return `${element.tagName.toLowerCase()}${classes ? "." + classes : ""}: ${text}`;
+};
+const scrolls = (element) => ["auto", "scroll"].includes(getComputedStyle(element).overflowX);
+"""
+#: The elements that reach beyond the window, although no box around them scrolls or cuts them.
+WIDER_THAN_THE_WINDOW = (
+    _DESCRIBE
+    + """
+const isInBox = (element) => {
+  for (let box = element.parentElement; box && box !== document.body; box = box.parentElement) {
+    if (getComputedStyle(box).overflowX !== "visible") return true;
+  }
+  return false;
+};
+const width = document.documentElement.clientWidth;
+[...document.querySelectorAll("main *")]
+  .filter((element) => element.getBoundingClientRect().right > width + 1 && !isInBox(element))
+  .map(describe)
+"""
+)
+#: The blocks of code whose longest line does not fit into the block. What programs print may be
+#: wider.
+CUT_CODE = (
+    _DESCRIBE
+    + """
+[...document.querySelectorAll("article div.highlight pre")]
+  .filter((code) => !code.closest(".highlight-output, .output"))
+  .filter((code) => code.scrollWidth > code.clientWidth + 1)
+  .map(describe)
+"""
+)
+#: The blocks of code that do not fit, and do not scroll either.
+CODE_WITHOUT_SCROLLING = (
+    _DESCRIBE
+    + """
+[...document.querySelectorAll("article div.highlight pre")]
+  .filter((code) => code.scrollWidth > code.clientWidth + 1)
+  .filter((code) => !scrolls(code) && !scrolls(code.parentElement))
+  .map(describe)
+"""
+)
+#: The pictures that look the same in dark colours: neither do they bring dark colours themselves,
+#: nor does the page show another picture or change this one.
+PICTURES_WITHOUT_DARK_COLOURS = """
+(async () => {
+  const found = [];
+  for (const picture of document.querySelectorAll("article img")) {
+    const isReplaced = picture.closest("picture, .only-light, .only-dark") !== null;
+    const isChanged = getComputedStyle(picture).filter !== "none";
+    if (isReplaced || isChanged) continue;
+    const file = await (await fetch(picture.src)).text();
+    if (!file.includes("prefers-color-scheme: dark")) found.push(picture.src);
+  }
+  return found;
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The address of a local server of the site."""
+    handler = partial(QuietHandler, directory=str(SITE))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Handler that serves files without a line in the log for each."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    with devtools.open_page(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+def list_pages():
+    """Return the paths of the site's pages."""
+    paths = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
+    return sorted(path for path in paths if not path.startswith(LEFT_OUT))
+
+
+def find_faults(page, address, script):
+    """Return page → what a script finds there, for the pages where it finds something."""
+    faults = {}
+    for path in list_pages():
+        page.open(f"{address}/{path}")
+        found = page.evaluate(script)
+        if found:
+            faults[path] = found
+    return faults
+
+
+def test_site_has_pages():
+    assert {"index.html", "start.html", "config.html"} <= set(list_pages())
+
+
+@pytest.mark.parametrize("width", [PHONE, LAPTOP, SCREEN])
+def test_elements_fit_into_the_window(page, address, width):
+    page.show_as(width=width, scheme="light")
+    assert find_faults(page, address, WIDER_THAN_THE_WINDOW) == {}
+
+
+@pytest.mark.parametrize("width", [LAPTOP, SCREEN])
+def test_lines_of_code_are_not_cut(page, address, width):
+    page.show_as(width=width, scheme="light")
+    assert find_faults(page, address, CUT_CODE) == {}
+
+
+def test_code_scrolls_in_its_own_box_on_a_phone(page, address):
+    page.show_as(width=PHONE, scheme="light")
+    assert find_faults(page, address, CODE_WITHOUT_SCROLLING) == {}
+
+
+def test_pictures_have_dark_colours(page, address):
+    page.show_as(width=LAPTOP, scheme="dark")
+    assert find_faults(page, address, PICTURES_WITHOUT_DARK_COLOURS) == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_console_shows_no_errors(page, address, scheme):
+    page.show_as(width=LAPTOP, scheme=scheme)
+    errors = {}
+    for path in list_pages():
+        page.open(f"{address}/{path}")
+        page.evaluate("0")  # its answer comes after the events of the page
+        if page.errors:
+            errors[path] = page.errors
+    assert errors == {}
