@@ -1,7 +1,7 @@
 """A Sphinx extension: pages of the repository as pages of the site, and links between them and to
 classes.
 
-Pages are written for whoever browses the repository, with links from file to file. A page of the
+Pages are written for people who browse the repository, with links from file to file. A page of the
 site that is nothing but an `include` of a file outside this folder gets that file's text. A link to
 such a file leads to its page, and a link to any other file of the repository to a copy of it.
 """

@@ -46,7 +46,10 @@ C = TypeVar("C", bound=Code)
 
 
 class Catalog:
-    """Installed and registered parts, and the lookups that choose among them.
+    """Set of parts, of installed plugins and registered by the program, and the choice among them.
+
+    Programs rarely need one: `rlcatalog.build` and other functions use the default catalog of the
+    process. Create another one to use only some plugins, or other registrations.
 
     Args:
         entry_points: Entry points of the plugins to load; None loads all that are installed, an

@@ -31,28 +31,29 @@ from rlcatalog_torch import Padding, values_of
 
 
 class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
-    """Policy for MaskablePPO with the catalog's preprocessor, model and distribution.
+    """Policy for MaskablePPO of sb3-contrib, with parts that rlcatalog chooses.
 
     Masks come from the observation (see `action_mask_key` in the model config), from
-    `env.action_masks()`, or from both. If both provide masks, an action must be allowed by both.
-    MaskablePPO calls the environment's method. If only the observation has masks, wrap the
-    environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
+    `env.action_masks()`, or from both; an action must then be allowed by both masks. MaskablePPO
+    always calls the environment's method. If only the observation has masks, wrap the environment
+    with `for_sb3(env)`, which adds the method, or call `learn(..., use_masking=False)`.
     """
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
-    """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm":
-    True}}`.
+    """Policy with a memory for `rlcatalog_sb3.RecurrentPPO`.
 
-    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics.
-    sb3-contrib's training loop does not report which rows of a batch are padding.
+    Select a memory in the `policy_kwargs`, for example `{"model_config": {"use_lstm": True}}`.
+    Memories from plugins and from your own program also work, if their state consists of vectors
+    that are zero at the start. If the config needs something that the training loop does not
+    support (previous actions and rewards, attention, views of the past), an error names the key.
 
-    The memory's state must consist of vectors that are initially zero. Memories from plugins and
-    from your own program also work. If the config needs something that the loop does not support
-    (previous actions and rewards, attention, views of the past), an error names the key. The value
-    branch reads the memory's output. With `vf_share_layers=False`, the value branch has a second
-    memory, which is part of the same state. A critic of its own (`critic` in the config) may have a
-    memory or not; it is enough that one of the two sides has one.
+    The value is computed from the memory's output. With `vf_share_layers=False`, the value has a
+    second memory, which is part of the same state. If the config has a critic of its own, it is
+    enough that one of the two sides has a memory.
+
+    The class also works with sb3-contrib's own RecurrentPPO, except for models with batch
+    statistics, because that training loop does not report which rows of a batch are padding.
 
     Attributes:
         seq_lens: Lengths `[S]` of the sequences in the next call to `evaluate_actions`, or None if

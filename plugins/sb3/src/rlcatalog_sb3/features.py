@@ -42,10 +42,10 @@ from rlcatalog_sb3.spaces import (
 # CombinedExtractor is the base class because Stable-Baselines3 tells an extractor that images are
 # unscaled (`normalized_image=True`) only if the extractor is one of its own.
 class CatalogExtractor(CombinedExtractor):
-    """Features extractor with a catalog trunk.
+    """Features extractor for DQN, SAC, TD3 and others, with a trunk that rlcatalog chooses.
 
-    `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor,
-    "features_extractor_kwargs": {"model_config": {...}}})`. The layers after the trunk come from
+    Pass it in the `policy_kwargs` of `"MlpPolicy"`: `{"features_extractor_class": CatalogExtractor,
+    "features_extractor_kwargs": {"model_config": {...}}}`. The layers after the trunk come from
     Stable-Baselines3 (`net_arch`). The trunk receives images as the environment returns them,
     regardless of Stable-Baselines3's `normalize_images`.
 
