@@ -153,7 +153,7 @@ class OneOfBase(PartsDistribution):
         self.last_sample = self._join(choice, values)
         return self.last_sample
 
-    def _join(self, choice: Tensor, values: Sequence[TensorTree]) -> Any:
+    def _join(self, choice: Any, values: Sequence[TensorTree]) -> Any:
         """Return the choice and the parts' samples side by side, with 0 in parts that are not
         chosen.
         """
@@ -197,7 +197,7 @@ class OneOfBase(PartsDistribution):
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return ops.finite(ops.total(self._log_densities(choice, values)))
 
-    def _log_densities(self, choice: Tensor, values: Sequence[Any]) -> list[Any]:
+    def _log_densities(self, choice: Any, values: Sequence[Any]) -> list[Any]:
         """Return the log probabilities of the choice, and each part's log densities: 0 where the
         part is not chosen.
         """
@@ -228,7 +228,7 @@ class OneOfBase(PartsDistribution):
             values.append(self._scorable(part, dist, piece, is_chosen=choice == place))
         return choice, values
 
-    def _scorable(self, part: Member, dist: Any, piece: Tensor, is_chosen: Tensor) -> Any:
+    def _scorable(self, part: Member, dist: Any, piece: Tensor, is_chosen: Any) -> Any:
         """Return a part's values where it is chosen, and elsewhere values with a finite density.
 
         There, raw actions may hold any numbers. An infinite density, as for a number outside the

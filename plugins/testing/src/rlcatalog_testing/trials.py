@@ -164,8 +164,8 @@ class Trial:
         used = self.codec.used(raw)
         if used is None:
             return np.zeros(len(raw), np.bool_)
-        has_unread: Array = (raw.astype(np.bool_) & ~used).any(axis=1)
-        return has_unread
+        is_unread: Array = raw.astype(np.bool_) & ~used
+        return np.any(is_unread, axis=1)
 
     def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
         """Yield, for each raw action, whether its environment action is in the space."""

@@ -85,7 +85,7 @@ def _difference_from_samples(trial: Trial, row: Array, samples: Array, action: A
     used = trial.codec.used(action[None])
     if used is not None:
         # Compare it with samples in which the same values count, as in the chosen part of a OneOf.
-        is_alike = (trial.codec.used(samples) == used).all(axis=1)
+        is_alike = np.all(np.equal(trial.codec.used(samples), used), axis=1)
         samples = samples[is_alike]
     has_its_choices = np.ones(len(samples), bool)
     num_choices = 1.0
