@@ -120,7 +120,7 @@ def test_mask_leaves_the_trunk_a_single_leaf():
     policy = rlcatalog.build(space, TWO_ACTIONS, config, "torch")
 
     shapes = {name: array.shape for name, array in policy.model.get_weights().items()}
-    assert shapes["trunk.embedding.tables.0.weight"] == (5, 8)
+    assert shapes["trunk.input_embedding.tables.0.weight"] == (5, 8)
     assert policy.act([{"action_mask": np.int8([0, 1]), "item": 4}]).action == [1]
 
 
@@ -136,8 +136,8 @@ def test_critic_embeds_what_its_group_shows(framework):
     policy = rlcatalog.build(SHOP, TWO_ACTIONS, config, framework)
 
     shapes = {name: array.shape for name, array in policy.model.get_weights().items()}
-    assert shapes["policy.embedding.tables.0.weight"] == (500, 8)
-    assert shapes["critic.embedding.tables.0.weight"] == (7, 2)  # 3 and 4 tags
+    assert shapes["policy.input_embedding.tables.0.weight"] == (500, 8)
+    assert shapes["critic.input_embedding.tables.0.weight"] == (7, 2)  # 3 and 4 tags
     step = policy.act([SHOP.sample()])
     assert np.isfinite(step.value).all()
 

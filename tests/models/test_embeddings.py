@@ -133,7 +133,7 @@ def test_part_moves_between_policies_with_the_same_embeddings():
 
     rlcatalog.load_part(policy, "trunk", other)
 
-    name = "embedding.tables.0.weight"
+    name = "input_embedding.tables.0.weight"
     weights = weights_of(policy.model)
     np.testing.assert_array_equal(weights[name], weights_of(other.model)[name])
 

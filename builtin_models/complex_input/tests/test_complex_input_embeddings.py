@@ -46,7 +46,7 @@ def test_entry_is_looked_up_in_its_own_net(framework):
 
     step = policy.act([{"item": 5, "speed": np.float32([0.5, -1])}])
 
-    row = policy.model.get_weights()["nets.0.embedding.tables.0.weight"][2]  # counted from 3
+    row = policy.model.get_weights()["nets.0.input_embedding.tables.0.weight"][2]  # counted from 3
     features = np.concatenate([row, [0.5, -1]])[None]
     np.testing.assert_allclose(step.dist_inputs, logits_of(policy, features), atol=1e-5)
 
@@ -58,7 +58,7 @@ def test_items_of_a_list_are_averaged(framework):
 
     step = policy.act([{"units": [{"kind": 4}, {"kind": 1}]}, {"units": []}])
 
-    table = policy.model.get_weights()["nets.0.embedding.tables.0.weight"]
+    table = policy.model.get_weights()["nets.0.input_embedding.tables.0.weight"]
     # The mean of the items, and how full the list is.
     features = np.array([[*(table[3] + table[0]) / 2, 2 / 3], [0, 0, 0]])
     np.testing.assert_allclose(step.dist_inputs, logits_of(policy, features), atol=1e-5)
@@ -71,7 +71,7 @@ def test_texts_of_a_list_are_averaged(framework):
 
     step = policy.act([{"speed": np.zeros(2, np.float32), "words": ["abb", "b"]}])
 
-    table = policy.model.get_weights()["nets.1.embedding.tables.0.weight"]
+    table = policy.model.get_weights()["nets.1.input_embedding.tables.0.weight"]
     # The mean of the texts, each of which is the mean of its characters.
     mean = ((table[0] + 2 * table[1]) / 3 + table[1]) / 2
     features = np.concatenate([[0, 0], mean, [1]])[None]
@@ -84,7 +84,7 @@ def test_empty_places_have_no_gradient(framework):
     policy = build(spaces.Dict({"units": units}), {"units[:]": 2}, framework)
     encoded = policy.preprocess([{"units": [2]}])
 
-    gradient = compute_gradients(policy.model, encoded)["nets.0.embedding.tables.0.weight"]
+    gradient = compute_gradients(policy.model, encoded)["nets.0.input_embedding.tables.0.weight"]
 
     # Empty places hold 0, which is also an id.
     has_gradient = np.abs(gradient).max(axis=1) > 0

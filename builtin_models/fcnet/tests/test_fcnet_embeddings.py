@@ -34,7 +34,7 @@ def build_trunk(space, embeddings, framework, **config):
 
 
 def table_of(trunk, index=0):
-    return trunk.get_weights()[f"embedding.tables.{index}.weight"]
+    return trunk.get_weights()[f"input_embedding.tables.{index}.weight"]
 
 
 def one_hot(values, count):
@@ -147,7 +147,7 @@ def gradient_of_table(trunk, encoded, factors):
     """Return the gradient of a weighted sum of a trunk's features for its table."""
     encoded = to_tensor(trunk.framework, encoded)
     factors = to_tensor(trunk.framework, factors)
-    weight = trunk.trainable_variables(as_dict=True)["embedding.tables.0.weight"]
+    weight = trunk.trainable_variables(as_dict=True)["input_embedding.tables.0.weight"]
     if trunk.framework == "torch":
         features, _ = trunk({"obs": encoded}, [], None)
         return to_array(torch.autograd.grad((features * factors).sum(), weight)[0])
@@ -224,7 +224,9 @@ def test_separate_value_has_a_table_of_its_own(framework):
     step = policy.act([2])
 
     weights = policy.model.get_weights()
-    weights["value_embedding.tables.0.weight"] = weights["value_embedding.tables.0.weight"] + 1
+    weights["value_input_embedding.tables.0.weight"] = (
+        weights["value_input_embedding.tables.0.weight"] + 1
+    )
     policy.model.set_weights(weights)
     changed = policy.act([2])
 
@@ -235,7 +237,7 @@ def test_separate_value_has_a_table_of_its_own(framework):
 def test_rows_of_a_new_table_have_unit_variance():
     policy = rlcatalog.build(spaces.Discrete(4000), TWO_ACTIONS, {"embeddings": 16})
 
-    table = policy.model.get_weights()["embedding.tables.0.weight"]
+    table = policy.model.get_weights()["input_embedding.tables.0.weight"]
 
     assert abs(table.mean()) < 0.02  # 64,000 numbers: five standard errors
     assert abs(table.std() - 1) < 0.02

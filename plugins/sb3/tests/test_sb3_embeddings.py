@@ -22,7 +22,7 @@ THREE_ACTIONS = spaces.Discrete(3)
 
 def table_of(algorithm):
     weights = algorithm.policy.state_dict()
-    [name] = [name for name in weights if name.endswith("embedding.tables.0.weight")]
+    [name] = [name for name in weights if name.endswith("input_embedding.tables.0.weight")]
     return weights[name].numpy().copy()
 
 
@@ -89,11 +89,13 @@ def test_features_extractor_embeds(is_flat):
         policy_kwargs=extractor_kwargs(CONFIG),
     )
 
-    before = algorithm.q_net.features_extractor.trunk.embedding.tables[0].weight.detach().clone()
+    before = (
+        algorithm.q_net.features_extractor.trunk.input_embedding.tables[0].weight.detach().clone()
+    )
 
     algorithm.learn(16)
 
-    table = algorithm.q_net.features_extractor.trunk.embedding.tables[0].weight
+    table = algorithm.q_net.features_extractor.trunk.input_embedding.tables[0].weight
     assert not table.equal(before)
 
 

@@ -31,13 +31,13 @@ class FullyConnected(ModelV2):
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
         input_scaling_class: The framework's `InputScaling`.
-        embedding_class: The framework's `InputEmbedding`; None if it has none.
+        input_embedding_class: The framework's `InputEmbedding`; None if it has none.
     """
 
     stack_class: Any
     outputs_class: Any
     input_scaling_class: Any
-    embedding_class: Any = None
+    input_embedding_class: Any = None
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class FullyConnected(ModelV2):
         scaling = scaling_of(obs_space, self.model_config)
         if scaling is not None:
             self.input_scaling = self.input_scaling_class(scaling.flat())
-        self.embedding = self._build_embedding(vector)
-        self.value_embedding: Any = None
+        self.input_embedding = self._build_input_embedding(vector)
+        self.value_input_embedding: Any = None
         self.value_hidden: Any = None
         self.outputs: Any = None
         #: What the value layer reads, from the last forward pass.
@@ -71,7 +71,7 @@ class FullyConnected(ModelV2):
             return
         if not layers.value_shares_hidden:
             # With vf_share_layers=False, the value has its own layers.
-            self.value_embedding = self._build_embedding(vector)
+            self.value_input_embedding = self._build_input_embedding(vector)
             self.value_hidden = self.stack_class(layers.num_inputs, layers.hidden)
         self.outputs = self.outputs_class(layers)
 
@@ -83,8 +83,8 @@ class FullyConnected(ModelV2):
         if self.input_scaling is not None:
             x = self.input_scaling(x, like=self)  # in the dtype of this model's weights
         inputs = x
-        if self.embedding is not None:
-            inputs = self.embedding(x)
+        if self.input_embedding is not None:
+            inputs = self.input_embedding(x)
         features = self.hidden(inputs)
         output_layers = self.outputs
         if output_layers is None:
@@ -93,8 +93,8 @@ class FullyConnected(ModelV2):
             self._features = features
         else:
             inputs = x
-            if self.value_embedding is not None:
-                inputs = self.value_embedding(x)
+            if self.value_input_embedding is not None:
+                inputs = self.value_input_embedding(x)
             self._features = self.value_hidden(inputs)
         return output_layers(features), state
 
@@ -102,7 +102,7 @@ class FullyConnected(ModelV2):
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
 
-    def _build_embedding(self, vector: EmbeddedVector | None) -> Any:
+    def _build_input_embedding(self, vector: EmbeddedVector | None) -> Any:
         """Return a layer that looks up the ids in encoded observations; None if there are none.
 
         Raises:
@@ -110,9 +110,9 @@ class FullyConnected(ModelV2):
         """
         if vector is None:
             return None
-        if self.embedding_class is None:
+        if self.input_embedding_class is None:
             raise NotServedError(
                 f"embeddings: the code of fcnet for framework {self.framework!r} has no layer that"
                 " looks ids up. Remove embeddings from the config."
             )
-        return self.embedding_class(vector)
+        return self.input_embedding_class(vector)

@@ -15,7 +15,7 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
     stack_class = DenseStack
     outputs_class = OutputLayers
     input_scaling_class = InputScaling
-    embedding_class = InputEmbedding
+    input_embedding_class = InputEmbedding
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None

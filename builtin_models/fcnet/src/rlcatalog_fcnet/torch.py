@@ -12,4 +12,4 @@ class FullyConnectedNetwork(FullyConnected, TorchModelV2):
     stack_class = DenseStack
     outputs_class = OutputLayers
     input_scaling_class = InputScaling
-    embedding_class = InputEmbedding
+    input_embedding_class = InputEmbedding
