@@ -126,7 +126,9 @@ def compute_gradients(model, obs, state=(), lengths=None, **inputs):
     arrays = {}
     for name, gradient in zip(variables, gradients, strict=True):
         axes = model.variable_axes()[name]
-        arrays[name] = gradient.numpy() if axes is None else gradient.numpy().transpose(axes)
+        # The gradient of a table is an IndexedSlices, which only has the rows that were looked up.
+        array = tf.convert_to_tensor(gradient).numpy()
+        arrays[name] = array if axes is None else array.transpose(axes)
     return arrays
 
 
