@@ -487,5 +487,5 @@ def test_build_looks_up_each_space_once(monkeypatch):
     ids=["discrete", "multi-discrete"],
 )
 def test_onehot_of_more_than_10_000_inputs_warns(space, count):
-    with pytest.warns(OneHotWarning, match=f"{count} one-hot inputs.*embeds them"):
+    with pytest.warns(OneHotWarning, match=f"{count} one-hot inputs.*embeddings=64"):
         rlcatalog.default_catalog().resolve(space, gym.spaces.Discrete(2))
