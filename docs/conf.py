@@ -75,7 +75,7 @@ nitpick_ignore_regex = [
         r"AbstractContextManager|Actions|AlgorithmConfig|AnyEnv|Array|ArrayLike|AutoresetMode|BaseAlgorithm"
         r"|Batch|Choice|Code|ConfigT|Data|DistPlan|Embeddings|EncodedBatch|EnvMaker|EnvProperties"
         r"|FlatConfig|Forms"
-        r"|HasOutputLayers|History|Lowered"
+        r"|HasOutputLayers|History|Ids|Lowered"
         r"|Masks?|ModelArgument|NotGiven|PartsCatalog|RLModule|Rewards|Rows|Shapes|SharedTable|Space|T"
         r"|Tensor|TensorTree|VisibleObservation|Unclaimed|Values|VectorEnv|Verdict|bounds|info"
         r"|kit\.OutputFunction",
