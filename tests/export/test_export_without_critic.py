@@ -280,16 +280,20 @@ def test_actor_takes_a_batch_of_a_vector_environment(actor):
     assert step.action.shape == (2,)
 
 
-@pytest.mark.parametrize(
-    ("obs", "message"),
-    [
-        ({"cart": np.zeros(3), "secret": np.zeros(2)}, "unknown .'secret'"),
-        ({}, "without .'cart'"),
-    ],
-)
-def test_actor_names_a_wrong_entry(actor, obs, message):
-    with pytest.raises(ObservationError, match=message):
-        actor.act([obs])
+def test_actor_ignores_the_entry_of_the_critic(actor):
+    narrow = {"cart": np.full((2, 3), 0.5, np.float32)}
+    expected = actor.act(narrow, explore=False).dist_inputs
+    whole = {**narrow, "secret": np.full((2, 2), np.nan, np.float32)}
+
+    for obs in (whole, [{key: entry[0] for key, entry in whole.items()}] * 2):
+        step = actor.act(obs, explore=False)
+
+        np.testing.assert_array_equal(step.dist_inputs, expected)
+
+
+def test_actor_names_a_missing_entry_of_the_policy(actor):
+    with pytest.raises(ObservationError, match=r"without \['cart'\]"):
+        actor.act([{"secret": np.zeros(2)}])
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])

@@ -242,8 +242,8 @@ class Resolution:
         hidden_paths = [path for path in whole_paths if path not in kept_paths]
         config = policy_side(self.config)
         config["obs_groups"] = None
-        config.given = _without_keys_of_sides(self.config.given)
-        config.explicit = _without_keys_of_sides(self.config.explicit)
+        config.given = _keys_of_policy(self.config.given)
+        config.explicit = _keys_of_policy(self.config.explicit)
         request = self.request.replace(
             obs=obs,
             config=config.read_only(),
@@ -507,13 +507,13 @@ class Resolution:
         return part.ask("ignores", self.model_request, returns=_config_keys)
 
 
-#: Config keys about both sides of a model with a critic.
-_KEYS_OF_SIDES = ("critic", "obs_groups", "freeze_parts")
-
-
-def _without_keys_of_sides(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return config keys without those about both sides of a model with a critic."""
-    return {key: value for key, value in keys.items() if key not in _KEYS_OF_SIDES}
+def _keys_of_policy(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config keys without those about a critic, or about the parts of both sides."""
+    kept = {key: value for key, value in keys.items() if key not in ("critic", "freeze_parts")}
+    if keys.get("obs_groups"):
+        groups = keys["obs_groups"]
+        kept["obs_groups"] = {name: paths for name, paths in groups.items() if name != "critic"}
+    return kept
 
 
 def _is_set(value: Any) -> bool:

@@ -55,6 +55,9 @@ class Observations:
             options = catalog.parse_config(config_from_plain(interface.encoding))
         self.preprocessor = catalog.preprocessor_for(encoded_info, options, pins=pins)
         self._info = self.preprocessor.info
+        #: Whether the policy may see only some entries of the environment's observations, so that
+        #: others are ignored.
+        self._ignores_other_entries = bool(interface.config.get("obs_groups"))
         # The file may take encoded values where the codec has a tensor form now, or the reverse:
         # a port's own `encoded` decides.
         self._leaves = {leaf.steps: leaf for leaf in observation_inputs(self.preprocessor)}
@@ -128,6 +131,8 @@ class Observations:
 
     def _fully_checked_feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
         """Return the inputs for a batch that the codec has encoded and thereby checked."""
+        if self._ignores_other_entries:
+            obs = self._without_other_entries(obs)
         try:
             rows = len(self.preprocessor.encode_batch(obs))
         except ObservationError as error:
@@ -145,6 +150,12 @@ class Observations:
             # Later batches of this size are only checked at a glance.
             self._checked_rows.add(rows)
         return feeds, rows
+
+    def _without_other_entries(self, obs: Any) -> Any:
+        """Return the entries of the observations that the policy sees."""
+        if isinstance(obs, list):
+            return [_select_entries(self._info, one) for one in obs]
+        return _select_entries(self._info, obs)
 
     def _filtered_feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
         """Return the input of a file that takes filtered observations."""
@@ -196,6 +207,17 @@ class Observations:
                 )
             codec = children[step]
         return ObservationInput(codec, port.steps, lowered=None)
+
+
+def _select_entries(info: SpaceInfo, obs: Any) -> Any:
+    """Return the entries of a Dict observation that a space has, also in the Dicts inside it."""
+    if info.kind != "dict" or not isinstance(obs, Mapping):
+        return obs
+    selected = {}
+    for key, child in zip(info.keys, info.children, strict=True):
+        if key in obs:  # the codec names those that are missing
+            selected[key] = _select_entries(child, obs[key])
+    return selected
 
 
 class _Limits(NamedTuple):
