@@ -15,6 +15,8 @@ from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = Discrete(2)
+#: Weights and biases of a net with three inputs, hidden layers of 5 and 4, two logits, one value.
+WEIGHTS = (3 * 5 + 5) + (5 * 4 + 4) + (4 * 2 + 2) + (4 + 1)
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +180,22 @@ def test_data_of_a_frozen_policy_has_an_entry(catalog):
     assert data["frozen"] == "acts faster"
 
 
+def test_data_has_the_number_of_weights(catalog, data):
+    config = {"custom_model": "acme_net"}
+    unknown = catalog.explain(THREE_FEATURES, TWO_ACTIONS, config, "torch").as_dict()
+
+    assert data["weights"] == WEIGHTS
+    assert unknown["weights"] is None  # acme_net does not declare its stages
+
+
+def test_data_has_the_parts_that_do_not_learn(catalog, data):
+    config = {"freeze_parts": ["trunk"]}
+    frozen = catalog.explain(THREE_FEATURES, TWO_ACTIONS, config, "torch").as_dict()
+
+    assert frozen["frozen_parts"] == ["trunk"]
+    assert data["frozen_parts"] == []
+
+
 # --- output formats -------------------------------------------------------------------------------
 
 
@@ -271,6 +289,8 @@ def make_data(**changes):
         "observation_space": "Box(3,) float32",
         "action_space": "MultiDiscrete([2 8])",
         "framework": "torch",
+        "weights": None,
+        "frozen_parts": [],
         **{slot: leave_empty() for slot in slots},
         "action_parts": [],
         "action_ranges": [],
@@ -289,12 +309,12 @@ def make_data(**changes):
 
 def make_sections(data, **options):
     """Return the sections of an explanation by title."""
-    _, sections, _ = outline(data, **options)
+    _, _, sections, _ = outline(data, **options)
     return {section.title: section for section in sections}
 
 
 def make_notes(data, **options):
-    _, _, notes = outline(data, **options)
+    _, _, _, notes = outline(data, **options)
     return notes
 
 
@@ -489,7 +509,7 @@ def make_wrapper(name, *, applied, reason="fits"):
 
 def make_wrapper_sections(*wrappers):
     """Return the sections about wrappers, which stand before the one about the observation."""
-    _, sections, _ = outline(make_data(env_wrappers=list(wrappers)))
+    _, _, sections, _ = outline(make_data(env_wrappers=list(wrappers)))
     end = [section.title for section in sections].index("observation")
     return sections[:end]
 
@@ -531,12 +551,56 @@ def test_refused_wrappers_alone_have_an_empty_section():
     assert section.owner == ""
 
 
+# --- overview -------------------------------------------------------------------------------------
+
+
+def make_overview(**changes):
+    """Return the texts of the overview by name."""
+    _, overview, _, _ = outline(make_data(**changes))
+    return dict(overview)
+
+
+def test_overview_names_the_part_in_each_slot():
+    overview = make_overview(model=make_slot(make_candidate("net")))
+
+    assert overview["model"] == "net"
+    assert overview["memory"] == "-"
+
+
+def test_overview_has_the_number_of_weights():
+    assert make_overview(weights=1_234_567)["weights"] == "1,234,567"
+    assert make_overview(weights=None)["weights"].startswith("known after build")
+
+
+def test_overview_has_the_parts_that_do_not_learn():
+    overview = make_overview(frozen_parts=["trunk", "value"])
+
+    assert overview["does not learn"] == "trunk, value"
+    assert "does not learn" not in make_overview()
+
+
+def test_overview_has_the_parts_of_a_critic():
+    critic = {
+        "model": make_slot(make_candidate("net")),
+        "memory": leave_empty(),
+        "model_sees": [],
+        "unread": [],
+        "unseen": [],
+        "makes_recurrent": False,
+    }
+
+    overview = make_overview(critic=critic)
+
+    assert overview["critic"] == "net"
+    assert overview["critic memory"] == "-"
+
+
 # --- title and notes ------------------------------------------------------------------------------
 
 
 def test_title_names_environment_and_framework():
-    title_of_spaces, _, _ = outline(make_data())
-    title_of_env, _, _ = outline(make_data(env="CartPole-v1"))
+    title_of_spaces, *_ = outline(make_data())
+    title_of_env, *_ = outline(make_data(env="CartPole-v1"))
 
     assert title_of_spaces == "framework: torch"
     assert title_of_env == "CartPole-v1, framework: torch"
@@ -601,8 +665,8 @@ def data_with_losers():
 
 
 def read_rows(sheet):
-    """Return the rows of the only table of a sheet, without its header."""
-    [(_, *rows)] = sheet.tables.values()
+    """Return the rows of the sections, without the table's empty header."""
+    _, *rows = sheet.tables[""]
     return rows
 
 
@@ -622,6 +686,26 @@ def test_sheet_shows_the_sections_as_rows():
         ("  obs", "(3,)", "box, 0:3"),
         ("filter: -", "", "nothing matches"),
     ]
+
+
+def test_sheet_begins_with_the_overview(data):
+    overview, sections = explanation_sheet(data).tables.items()
+
+    assert overview == (
+        "parts",
+        [
+            (),  # the columns have no names
+            ("preprocessor", "none"),
+            ("filter", "-"),
+            ("model", "fcnet"),
+            ("memory", "-"),
+            ("head", "-"),
+            ("action_dist", "categorical"),
+            ("weights", str(WEIGHTS)),
+        ],
+    )
+    title_of_sections, _ = sections
+    assert title_of_sections == ""
 
 
 def test_sheet_counts_the_parts_it_does_not_show(data_with_losers):

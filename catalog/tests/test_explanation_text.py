@@ -191,7 +191,7 @@ class ParsedPage(html.parser.HTMLParser):
 
 SCRIPT = "<script>alert('&')</script>"
 EXPLANATION_TAGS = {
-    "div", "p", "b", "ul", "li", "table", "tbody", "tr", "td", "details", "summary",
+    "div", "p", "b", "ul", "li", "table", "caption", "tbody", "tr", "td", "details", "summary",
 }  # fmt: skip
 
 

@@ -165,3 +165,81 @@ def test_note_is_cut_to_600_characters():
     text = Sheet("Net", notes=[("name", "c" * 601)]).text()
 
     assert len(text) == len("Net\nname: ") + 600
+
+
+# --- width ----------------------------------------------------------------------------------------
+
+
+def make_wide_lines(*rows, width):
+    """Return the lines of a table without a header, at most `width` characters long."""
+    _title, *lines = Sheet("Net", tables={"": [(), *rows]}).text(width).split("\n")
+    return lines
+
+
+def test_last_cell_is_wrapped_below_its_beginning():
+    lines = make_wide_lines(
+        ("fcnet", "fully connected layers for vectors and flat observations"),
+        ("lstm", "a memory"),
+        width=40,
+    )
+
+    assert lines == [
+        "fcnet  fully connected layers for",
+        "       vectors and flat observations",
+        "lstm   a memory",
+    ]
+
+
+def test_last_cell_goes_below_a_name_that_leaves_little_room():
+    # 20 characters and two spaces leave 18 of 40; below, the text is indented by six.
+    lines = make_wide_lines(("n" * 20, "fully connected layers for flat vectors"), width=40)
+
+    assert lines == [
+        "n" * 20,
+        "      fully connected layers for flat",
+        "      vectors",
+    ]
+
+
+def test_name_over_two_fifths_of_the_width_widens_no_column():
+    # Two fifths of 60 are 24.
+    lines = make_wide_lines(("a" * 24, "x"), ("b" * 25, "x"), width=60)
+
+    assert lines == ["a" * 24 + "  x", "b" * 25 + "  x"]
+
+
+def test_name_longer_than_the_width_is_not_cut():
+    lines = make_wide_lines(("n" * 50, "words of a text"), width=40)
+
+    assert lines == ["n" * 50, "      words of a text"]
+
+
+def test_note_is_wrapped_with_an_indentation():
+    text = Sheet("Net", notes=[("not read", "first_key, second_key, third_key")]).text(width=30)
+
+    assert text.split("\n") == ["Net", "not read: first_key,", "  second_key, third_key"]
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_text_that_fits_is_the_same_at_each_width(width):
+    sheet = Sheet(
+        "Net", facts=[("kind", "model")], tables={"Parts": [("name", "size"), ("x", "10")]}
+    )
+
+    assert sheet.text(width) == sheet.text()
+
+
+def test_lines_have_a_role_and_a_name():
+    tables = {"Parts": [("name", "size"), ("x", "10"), ("  from", "acme")]}
+
+    lines = list(Sheet("Net", facts=[("kind", "model")], tables=tables).lines())
+
+    assert [(line.role.value, line.name) for line in lines] == [
+        ("title", ""),
+        ("row", "kind"),
+        ("row", ""),  # the empty line before the table
+        ("heading", ""),
+        ("header", "name"),
+        ("row", "x"),
+        ("row", ""),  # "from" belongs to the row above
+    ]

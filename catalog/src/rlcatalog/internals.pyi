@@ -10,9 +10,13 @@ from .choice.environments import (
     ask_wrapper as ask_wrapper,
     look_here as look_here,
 )
-from .choice.explanation import Section as Section, outline as outline
+from .choice.explanation import (
+    Section as Section,
+    explanation_sheet as explanation_sheet,
+    outline as outline,
+)
 from .choice.resolution import CRITIC_PREFIX as CRITIC_PREFIX
-from .choice.sheet import Sheet as Sheet
+from .choice.sheet import Role as Role, Sheet as Sheet, SheetLine as SheetLine
 from .config.kernel_keys import NOT_IN_CRITIC as NOT_IN_CRITIC
 from .config.key_table import Key as Key
 from .frameworks.ops import NUMBER_KINDS as NUMBER_KINDS, NUMPY_OPS as NUMPY_OPS

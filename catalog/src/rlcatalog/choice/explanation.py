@@ -86,6 +86,8 @@ class Explanation:
             "observation_space": resolution.request.obs.describe(),
             "action_space": resolution.action.describe(),
             "framework": resolution.framework,
+            "weights": resolution.num_weights,
+            "frozen_parts": list(resolution.config["freeze_parts"]),
         }
         for name, slot in _SLOTS.items():
             data[name] = self._choice(resolution.choices[slot])
@@ -309,11 +311,14 @@ class Outline(NamedTuple):
 
     Attributes:
         title: The title.
+        overview: Name and text of each line of the overview: the part in each slot, the number of
+            weights, and the parts that do not learn.
         sections: The sections.
         notes: Name and text of each note.
     """
 
     title: str
+    overview: list[tuple[str, str]]
     sections: list[Section]
     notes: list[tuple[str, str]]
 
@@ -354,7 +359,25 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
         notes.append(("not used as action masks", ", ".join(data["unused_masks"])))
     for action_range in data["action_ranges"]:
         notes += [("hard to reach", problem) for problem in action_range["problems"]]
-    return Outline(title, sections, notes)
+    return Outline(title, _overview(data), sections, notes)
+
+
+def _overview(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines that an explanation begins with."""
+    choices = {slot: data[slot] for slot in _SLOTS}
+    if "critic" in data:
+        choices["critic"] = data["critic"]["model"]
+        choices["critic memory"] = data["critic"]["memory"]
+    lines = []
+    for name, choice in choices.items():
+        lines.append((name, choice["chosen"] or "-"))
+    weights = "known after build (rlcatalog summary, or policy.summary())"
+    if data["weights"] is not None:
+        weights = f"{data['weights']:,}"
+    lines.append(("weights", weights))
+    if data["frozen_parts"]:
+        lines.append(("does not learn", ", ".join(data["frozen_parts"])))
+    return lines
 
 
 def _lines_of_slots(data: Mapping[str, Any]) -> dict[str, list[Line]]:
@@ -440,8 +463,9 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
             reads, and complete lists.
     """
     content = outline(data, whole=all, keys=all)
-    header = ()  # the columns have no names
-    rows: list[Row] = [header]
+    no_header = ()
+    overview: list[Row] = [no_header, *content.overview]
+    rows: list[Row] = [no_header]
     num_others = 0
     for section in content.sections:
         rows += _rows(section, show_others=all)
@@ -449,9 +473,10 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
     if not all:
         text = f"{num_others} other parts, and the config keys read (--all, or .text(all=True))"
         content.notes.append(("not shown", text))
-    untitled_table = {"": rows}
+    # The second table has no title: its rows begin with the names of the sections.
+    tables = {"parts": overview, "": rows}
     # `outline` has shortened the lists, so the sheet shows all rows.
-    return Sheet(content.title, tables=untitled_table, notes=content.notes, most=sys.maxsize)
+    return Sheet(content.title, tables=tables, notes=content.notes, most=sys.maxsize)
 
 
 def _leaf_note(leaf: Mapping[str, Any]) -> str:

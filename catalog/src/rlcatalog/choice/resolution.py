@@ -310,6 +310,19 @@ class Resolution:
         """The names of the model's parts, from the inside out."""
         return tuple(part.name for part in self.parts_by_slot(*MODEL_SLOTS).values())
 
+    @property
+    def num_weights(self) -> int | None:
+        """Number of weights of the model and its critic; None if a part does not declare its
+        weights, so that they are known only after building.
+        """
+        num_weights = 0
+        for stage in self.stages:
+            is_lower_bound = not stage.whole
+            if stage.weights is None or is_lower_bound:
+                return None
+            num_weights += stage.weights
+        return num_weights
+
     @cached_property
     def unread(self) -> dict[str, str]:
         """The config keys that differ from their defaults but that nothing reads: key → condition
