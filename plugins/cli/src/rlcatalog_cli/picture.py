@@ -86,9 +86,9 @@ class _Box:
 def pipeline_svg(explanation: Mapping[str, Any]) -> str:
     """Return an SVG picture of an explanation, which is given as plain data."""
     # The notes below the boxes include the config keys that each part reads.
-    title, sections, named_notes = outline(explanation, keys=True)
+    title, overview, sections, named_notes = outline(explanation, keys=True)
     boxes = [_Box(section) for section in sections]
-    notes = []
+    notes = _wrap(", ".join(f"{name}: {text}" for name, text in overview), _IN_NOTE)
     for name, text in named_notes:
         notes += _wrap(_name_and_text(name, text), _IN_NOTE)
     owners = list(dict.fromkeys(box.section.owner for box in boxes if box.section.owner))
