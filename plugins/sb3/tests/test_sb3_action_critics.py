@@ -276,6 +276,6 @@ def test_loaded_policy_has_the_same_critics(algorithm, tmp_path):
     ],
     ids=["net_arch", "extractor", "shared", "groups", "memory of critic", "memory of actor"],
 )
-def test_what_critics_cannot_have_is_refused(policy_kwargs, cause):
+def test_critics_refuse_what_they_cannot_have(policy_kwargs, cause):
     with pytest.raises((ConfigError, NotServedError), match=cause):
         SAC("CatalogSACPolicy", "Pendulum-v1", policy_kwargs=policy_kwargs)

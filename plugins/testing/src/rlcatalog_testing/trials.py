@@ -165,7 +165,8 @@ class Trial:
         if used is None:
             return np.zeros(len(raw), np.bool_)
         is_unread: Array = raw.astype(np.bool_) & ~used
-        return np.any(is_unread, axis=1)
+        has_unread: Array = np.any(is_unread, axis=1)
+        return has_unread
 
     def lie_inside(self, raw: Array, bounds: str = "clip") -> Iterator[bool]:
         """Yield, for each raw action, whether its environment action is in the space."""

@@ -85,7 +85,9 @@ def _difference_from_samples(trial: Trial, row: Array, samples: Array, action: A
     used = trial.codec.used(action[None])
     if used is not None:
         # Compare it with samples in which the same values count, as in the chosen part of a OneOf.
-        is_alike = np.all(np.equal(trial.codec.used(samples), used), axis=1)
+        used_in_samples = trial.codec.used(samples)
+        assert used_in_samples is not None  # as for the action
+        is_alike = np.all(used_in_samples == used, axis=1)
         samples = samples[is_alike]
     has_its_choices = np.ones(len(samples), bool)
     num_choices = 1.0
