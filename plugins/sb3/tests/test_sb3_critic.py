@@ -422,6 +422,9 @@ def test_predict_needs_the_entries_of_the_policy(given):
 
 def test_predict_names_an_entry_that_is_not_finite():
     algorithm = make_algorithm("ppo")
+    algorithm.predict(
+        {"x": np.ones(4, np.float32)}
+    )  # only the first one is compared with its space
 
     with pytest.raises(NonFiniteError, match=r"NaN at obs\[.x.\]"):
         algorithm.predict({"x": np.full(4, np.nan, np.float32)})
