@@ -67,6 +67,10 @@ def assert_has_function(path, name):
     assert re.search(rf"^ *def {name}\(", text, re.M), f"{path} has no {name}"
 
 
+#: Pages that link the sources of published results, and of facts about other libraries.
+PAGES_WITH_SOURCES = ("docs/learning.md", "docs/engines.md")
+
+
 def anchors_of(page):
     """Return the anchors of a page's titles, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
@@ -82,8 +86,7 @@ def test_links_to_functions_in_page_lead_there(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_links_to_files_in_page_lead_there(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", without_code(page)):
-        # This page links the sources of published results.
-        if page == "docs/learning.md" and target.startswith("https://"):
+        if page in PAGES_WITH_SOURCES and target.startswith("https://"):
             continue
         assert "://" not in target, f"{target} is outside the repository"
         file = (ROOT / page).parent / target if target else ROOT / page
