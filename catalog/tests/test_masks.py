@@ -99,7 +99,8 @@ def test_matrix_itself_is_accepted_as_a_mask(dtype):
     np.testing.assert_array_equal(columns, matrix.astype(bool))
 
 
-@pytest.mark.parametrize("name", MASKED)
+# Gymnasium's masks of a OneOf do not have the choice of a part, which these masks have.
+@pytest.mark.parametrize("name", [name for name in MASKED if "one of" not in name])
 def test_matrix_allows_what_gymnasium_samples(name):
     action_space, _ = MASKED[name]
     action_space.seed(0)

@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Tuple
 from scipy import integrate, stats
 
@@ -13,6 +15,7 @@ from rlcatalog import ModelCatalog
 from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import ActionMaskError, ModelContractError, UnsupportedSpaceError
 from rlcatalog.spaces import SpaceInfo
+from rlcatalog_torch import Categorical, TorchDistribution
 
 NUMBER = Box(-1, 1, (1,), np.float32)
 #: Raw actions are the choice, the value of the Discrete, and two bits.
@@ -313,7 +316,57 @@ def test_part_that_is_not_chosen_has_gradient_zero(framework, number_dist):
     assert (of_number[1] != 0).all()
 
 
+class PowerLaw(TorchDistribution):
+    """A distribution of the program on (0, 1): log p(x) = log a + (a - 1) log x, infinite at 0."""
+
+    def logp(self, actions):
+        shape = self.inputs[:, 0].exp()
+        return shape.log() + (shape - 1) * actions[:, 0].log()
+
+    def sample(self):
+        return torch.rand(len(self.inputs), 1) ** self.inputs.detach().neg().exp()
+
+    def deterministic_sample(self):
+        return torch.full((len(self.inputs), 1), 0.5)
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config=None):
+        return 1
+
+
+def test_infinite_density_of_another_part_gives_no_nan():
+    config = {"custom_action_dist": {"action[1]": PowerLaw}}
+    dist_class, size = ModelCatalog.get_action_dist(MIXED, config, framework="torch")
+    inputs = torch.zeros(1, size, requires_grad=True)
+
+    # 0 stands in the columns of the part that is not chosen.
+    dist_class(inputs).logp(torch.tensor([[0, 1, 0.0]])).sum().backward()
+
+    assert torch.isfinite(inputs.grad).all()
+    assert inputs.grad[0, 4] == 0
+
+
 # --- masks ----------------------------------------------------------------------------------------
+
+
+class NeedsAnAllowedValue(Categorical):
+    """A distribution of the program that cannot mask a row without allowed values."""
+
+    @classmethod
+    def masked(cls, inputs, mask, **options):
+        assert mask.any(dim=1).all()
+        return super().masked(inputs, mask, **options)
+
+
+def test_distribution_of_shut_part_gets_no_row_without_values():
+    config = {"custom_action_dist": {"action[0]": NeedsAnAllowedValue}}
+    dist_class, size = ModelCatalog.get_action_dist(CHOICES, config, framework="torch")
+    # The second part may be chosen, and has all four values of its bits.
+    mask = torch.tensor([[False, True, *[False] * 3, *[True] * 4]])
+
+    dist = dist_class(dist_class.masked(torch.zeros(1, size), mask))
+
+    np.testing.assert_allclose(dist.entropy(), [np.log(4)], rtol=1e-5)
 
 
 def test_masks_shut_choice_and_values_exactly(framework):
@@ -397,9 +450,6 @@ def test_mask_of_wrong_width_is_refused(framework):
 
 
 def test_torch_and_tensorflow_agree():
-    import tensorflow as tf
-    import torch
-
     space = OneOf([MIXED, Dict({"bits": MultiBinary(2), "at": NUMBER}), CHOICES])
     torch_class, size = ModelCatalog.get_action_dist(space, {}, framework="torch")
     tf_class, tf_size = ModelCatalog.get_action_dist(space, {}, framework="tf")

@@ -491,6 +491,10 @@ class InvalidBatches:
         self.policy = policy
         self.batch = batch
         self.random = np.random.default_rng(0)
+        raw = batch["raw_action"]
+        used = policy.action_codec.used(raw)
+        #: Which raw values count: in a OneOf, only those of the chosen part.
+        self.used = np.ones(raw.shape, bool) if used is None else used
 
     def with_other_shapes(self):
         raw = self.batch["raw_action"]
@@ -512,6 +516,8 @@ class InvalidBatches:
             values = [-1, count, count + 5, 2**40]
             if raw.dtype.kind == "f":
                 values += [np.nan, np.inf, 0.5]
+            if not self.used[:, column].any():
+                continue
             for value in values:
                 changed = self._with_value(raw, value, column=column)
                 description = f"{value} of {count} choices"
@@ -528,8 +534,9 @@ class InvalidBatches:
     def _with_value(self, array, value, column=None):
         changed = array.copy()
         if column is None:
-            column = self.random.integers(array.shape[1])
-        changed[self.random.integers(len(array)), column] = value
+            column = self.random.choice(np.flatnonzero(self.used.any(axis=0)))
+        row = self.random.choice(np.flatnonzero(self.used[:, column]))
+        changed[row, column] = value
         return changed
 
 

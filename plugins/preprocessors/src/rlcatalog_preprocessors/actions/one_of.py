@@ -66,7 +66,7 @@ class OneOfCodec(CompositeCodec):
                 continue
             actions_of_part = rows(part.info, part.adapt(raw[indices, span]))
             for index, action in zip(indices.tolist(), actions_of_part, strict=True):
-                actions[index] = (place, action)
+                actions[index] = (np.int64(place), action)  # as Gymnasium samples them
         return actions
 
     def join_leaves(self, leaves: Iterator[Array]) -> Actions:
@@ -77,7 +77,7 @@ class OneOfCodec(CompositeCodec):
             # Every part has an action in each row; only that of the chosen part counts.
             actions_of_parts.append(list(rows(part.info, part.join_leaves(leaves))))
         pairs = []
-        for row, place in enumerate(choices.tolist()):
+        for row, place in enumerate(choices):
             pairs.append((place, actions_of_parts[place][row]))
         return pairs
 
