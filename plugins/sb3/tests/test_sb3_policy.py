@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Text, Tuple
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import obs_as_tensor
@@ -24,6 +24,7 @@ from torch_weights import assert_every_weight_changed, copy_weights
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
+from rlcatalog.observations import rows
 from rlcatalog_sb3 import CatalogPolicy, for_sb3, to_policy
 
 CPU = torch.device("cpu")
@@ -126,6 +127,12 @@ FLATTENED = {
     ),
     "hybrid": Case(
         THREE_FEATURES, Tuple([Discrete(3, start=1), Box(0, 1, (2,)), MultiBinary(2)]), SMALL
+    ),
+    "one of choices": Case(
+        THREE_FEATURES, OneOf([Discrete(3, start=1), MultiDiscrete([2, 3])]), SMALL
+    ),
+    "one of choices and numbers": Case(
+        THREE_FEATURES, OneOf([Box(0, 1, (2,)), Discrete(3, start=1)]), SMALL
     ),
     "autoregressive": Case(
         THREE_FEATURES,
@@ -233,7 +240,7 @@ def leaves(value):
     """Return the arrays of a nested action."""
     if isinstance(value, dict):
         value = tuple(value.values())
-    if not isinstance(value, tuple):
+    if not isinstance(value, tuple | list):
         return [np.asarray(value)]
     arrays = []
     for part in value:
@@ -295,14 +302,15 @@ def test_environment_gets_adapted_actions(comparison):
     model = comparison.model
     raw_actions = model.rollout_buffer.actions.reshape(16, -1)  # a rollout has 16 steps
 
-    adapted = model.policy.catalog_policy.action_codec.adapt(raw_actions)
+    codec = model.policy.catalog_policy.action_codec
+    adapted_actions = rows(codec.info, codec.adapt(raw_actions))
 
     recorded_actions = model.env.envs[0].unwrapped.actions
     assert len(recorded_actions) == 16
-    for step, action in enumerate(recorded_actions):
-        # An action may have several parts. The adapted part has a row for each step.
-        for part, adapted_part in zip(leaves(action), leaves(adapted), strict=True):
-            np.testing.assert_array_equal(part, adapted_part[step])
+    for action, adapted_action in zip(recorded_actions, adapted_actions, strict=True):
+        # An action may have several parts.
+        for part, adapted_part in zip(leaves(action), leaves(adapted_action), strict=True):
+            np.testing.assert_array_equal(part, adapted_part)
 
 
 @pytest.mark.parametrize(

@@ -83,12 +83,11 @@ def _difference_from_samples(trial: Trial, row: Array, samples: Array, action: A
         action: The action `[width]`.
     """
     used = trial.codec.used(action[None])
-    if used is not None:
+    used_of_samples = trial.codec.used(samples)
+    if used is not None and used_of_samples is not None:
         # Compare it with samples in which the same values count, as in the chosen part of a OneOf.
-        used_in_samples = trial.codec.used(samples)
-        assert used_in_samples is not None  # as for the action
-        is_alike = np.all(used_in_samples == used, axis=1)
-        samples = samples[is_alike]
+        has_same_values = np.logical_and.reduce(used_of_samples == used, axis=1)
+        samples = samples[has_same_values]
     has_its_choices = np.ones(len(samples), bool)
     num_choices = 1.0
     for leaf, columns in trial.pieces():
