@@ -466,6 +466,29 @@ def test_torch_and_tensorflow_agree():
     np.testing.assert_allclose(kl, tf_dist.kl(tf_class(tf.constant(other_inputs))), rtol=1e-4)
 
 
+@pytest.mark.parametrize("space", [MIXED, CHOICES], ids=["numbers", "choices"])
+def test_half_precision_equals_float32_up_to_rounding(framework, space):
+    dist_class, size = class_of(framework, space)
+    inputs, other_inputs = np.random.default_rng(0).normal(size=(2, 20, size)).astype(np.float16)
+    full = dist_class(framework.tensor(inputs, "float32"))
+    half = dist_class(framework.tensor(inputs, "float16"))
+    other = dist_class(framework.tensor(other_inputs, "float16"))
+    other_full = dist_class(framework.tensor(other_inputs, "float32"))
+
+    actions = framework.numpy(full.sample())
+
+    for result, expected in (
+        (half.logp(actions), full.logp(actions)),
+        (half.entropy(), full.entropy()),
+        (half.kl(other), full.kl(other_full)),
+    ):
+        np.testing.assert_allclose(
+            framework.numpy(result), framework.numpy(expected), rtol=0.02, atol=0.02
+        )
+    assert framework.all_finite(half.logp(half.sample()))
+    assert framework.all_finite(half.logp(half.deterministic_sample()))
+
+
 def test_raw_actions_are_integers_if_all_parts_are_choices(framework):
     sample = make_dist(framework, CHOICES, np.zeros((2, 7))).sample()
 

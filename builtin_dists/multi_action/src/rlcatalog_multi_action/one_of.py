@@ -143,7 +143,7 @@ class OneOfBase(PartsDistribution):
         for log_prob, dist, value in zip(
             self._log_probs(), self.part_distributions, values, strict=True
         ):
-            scores.append(log_prob + dist.logp(value))
+            scores.append(self.ops.total([log_prob, dist.logp(value)]))
         return self._remember(self.ops.argmax(self.ops.columns(scores)), values)
 
     def _remember(self, choice: Tensor, values: Sequence[TensorTree]) -> Any:
@@ -280,7 +280,7 @@ class OneOfBase(PartsDistribution):
         """
         terms = [entropy(self.choice)]
         for log_prob, dist in zip(self._log_probs(), self.part_distributions, strict=True):
-            terms.append(self.ops.exp(log_prob) * entropy(dist))
+            terms.append(self._weighted(log_prob, entropy(dist)))
         return self.ops.total(terms)
 
     def _no_entropy(self) -> NoClosedFormError:
@@ -316,8 +316,14 @@ class OneOfBase(PartsDistribution):
         ):
             # An infinite divergence of a part with probability 0 would be NaN.
             divergence = self.ops.finite(dist.kl(other_dist))
-            terms.append(self.ops.exp(log_prob) * divergence)
+            terms.append(self._weighted(log_prob, divergence))
         return self.ops.finite(self.ops.total(terms))
+
+    def _weighted(self, log_prob: Tensor, values: Tensor) -> Any:
+        """Return values of a part times its probability, in the values' precision, which may be
+        higher than that of the choice.
+        """
+        return self.ops.cast(self.ops.exp(log_prob), values.dtype) * values
 
 
 def _entropy_or_estimate(dist: ActionDistribution) -> Any:
