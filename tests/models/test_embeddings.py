@@ -11,6 +11,7 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from builders import sample_observations
 from crafted_saves import manifest_of, sign
 from gymnasium import spaces
@@ -95,6 +96,18 @@ def test_frozen_policy_acts_the_same(space, framework):
 
     np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, atol=1e-6)
     assert step.action == expected.action
+
+
+def test_module_compiles_to_one_graph():
+    policy = build()
+    module = policy.as_module()
+    obs = torch.as_tensor(policy.preprocess(sample_observations(SPACE, 4)))
+
+    params, values = torch.compile(module, fullgraph=True, backend="eager")(obs)
+
+    expected_params, expected_values = module(obs)
+    torch.testing.assert_close(params, expected_params)
+    torch.testing.assert_close(values, expected_values)
 
 
 def test_loader_refuses_a_table_larger_than_the_file(tmp_path):

@@ -106,6 +106,31 @@ class EmbeddedVector:
         """The embedded leaves."""
         return [piece for piece in self.pieces if isinstance(piece, EmbeddedLeaf)]
 
+    @property
+    def columns(self) -> list[slice]:
+        """The columns of each piece in the encoded observation."""
+        columns = []
+        for piece in self.pieces:
+            if isinstance(piece, EmbeddedLeaf):
+                assert piece.columns is not None, "`vector_of` refuses leaves without columns"
+                columns.append(piece.columns)
+            else:
+                columns.append(piece)
+        return columns
+
+    @property
+    def table_indices(self) -> list[int | None]:
+        """For each piece, the place of its leaf in `leaves`; None for columns that stay."""
+        indices: list[int | None] = []
+        num_leaves = 0
+        for piece in self.pieces:
+            if isinstance(piece, EmbeddedLeaf):
+                indices.append(num_leaves)
+                num_leaves += 1
+            else:
+                indices.append(None)
+        return indices
+
 
 def embedded_vector(space: Space, config: Mapping[str, Any]) -> EmbeddedVector | None:
     """Return how a net embeds the ids in encoded observations; None if it embeds none.

@@ -324,18 +324,18 @@ class InputEmbedding:
 
     def __init__(self, vector: EmbeddedVector) -> None:
         self.tables = [_Table(leaf) for leaf in vector.leaves]
-        self._pieces = vector.pieces
+        self._columns = vector.columns
+        #: For each slice of columns, the index of its table, or None.
+        self._table_indices = vector.table_indices
 
     def __call__(self, x: Tensor) -> Any:
         """Map encoded observations `[B, n]`, as float32, to `[B, vector.width]`."""
-        tables = iter(self.tables)
         pieces = []
-        for piece in self._pieces:
-            if isinstance(piece, slice):
-                pieces.append(x[:, piece])
-            else:
-                table = next(tables)
-                pieces.append(table(x[:, piece.columns]))
+        for columns, table_index in zip(self._columns, self._table_indices, strict=True):
+            piece = x[:, columns]
+            if table_index is not None:
+                piece = self.tables[table_index](piece)
+            pieces.append(piece)
         return tf.concat(pieces, axis=1)
 
 

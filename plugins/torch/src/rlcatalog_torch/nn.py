@@ -288,7 +288,9 @@ class InputEmbedding(nn.Module):
     def __init__(self, vector: EmbeddedVector) -> None:
         super().__init__()
         self.tables = nn.ModuleList(_Table(leaf) for leaf in vector.leaves)
-        self._pieces = vector.pieces
+        self._columns = vector.columns
+        #: For each slice of columns, the index of its table, or None.
+        self._table_indices = vector.table_indices
         self._largest_id = max(leaf.ids.largest for leaf in vector.leaves)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -299,14 +301,12 @@ class InputEmbedding(nn.Module):
         """
         if x.dtype in HALF:
             self._check_half(x.dtype)
-        tables = iter(self.tables)
         pieces = []
-        for piece in self._pieces:
-            if isinstance(piece, slice):
-                pieces.append(x[:, piece])
-            else:
-                table = next(tables)
-                pieces.append(table(x[:, piece.columns]))
+        for columns, table_index in zip(self._columns, self._table_indices, strict=True):
+            piece = x[:, columns]
+            if table_index is not None:
+                piece = self.tables[table_index](piece)
+            pieces.append(piece)
         if len(pieces) == 1:
             return pieces[0]
         return OPS.side_by_side(pieces)  # type: ignore[no-any-return]
