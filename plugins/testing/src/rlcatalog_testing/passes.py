@@ -335,10 +335,13 @@ def twins(
     Raises:
         NotApplicable: No example works in a different framework.
     """
+    compared = [framework for framework in subject.compared_frameworks if has_kit(framework)]
+    for framework in compared:
+        kit_of(framework)  # raises an error if the framework cannot be imported
     has_twins = False
     for example, make in makers:
         results = []
-        for framework in filter(has_kit, subject.compared_frameworks):
+        for framework in compared:
             in_framework = subject.within(framework)
             if not in_framework.serves(example):
                 continue
