@@ -160,8 +160,8 @@ FAULTS = {
     "state_at_seq_lens": [(memory("LastPaddedState"), "state 0 after .* the state after step 1")],
     "padding_never_reaches_it": [(memory("MeetsPadding"), "padding changes outputs")],
 }
-#: Checks of more than a declaration. Each has a test of its own below; `spaces_have_code`, which never
-#: fails, has one in `tests/frameworks/test_partial_framework.py`.
+#: Checks of more than a declaration. Each has a test of its own below; `spaces_have_code`, which
+#: never fails, has one in `tests/frameworks/test_partial_framework.py`.
 TESTED_ALONE = {"imports_no_framework", "bounds_the_kernel", "spaces_have_code"}
 
 
