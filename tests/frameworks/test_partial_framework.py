@@ -230,6 +230,25 @@ def test_kit_checks_only_own_code_of_an_extended_part(catalog):
     assert beside == alone
 
 
+def test_kit_fails_code_that_another_package_brings_too():
+    framework = plugin_of(rlcatalog_frameworks=plugin.rlcatalog_frameworks())
+    packages = [PluginEntryPoint(framework, "toy")]
+    for name in ("one", "two"):
+        package = plugin_of(
+            rlcatalog_models=plugin.rlcatalog_models(),
+            rlcatalog_action_dists=plugin.rlcatalog_action_dists(),
+        )
+        packages.append(PluginEntryPoint(package, name))
+    catalog = isolated_catalog(*PARTS, *packages)
+    all_cases = cases("two", catalog=catalog)
+    [case] = [case for case in all_cases if str(case) == "trunk-fcnet-output_width-toy"]
+
+    [outcome] = outcomes([case])
+
+    assert outcome.status == "failed"
+    assert "one 1.0 and two 1.0 provide its code for 'toy'" in outcome.why
+
+
 class WithoutSecondLayer(FullyConnected):
     """A fully connected network that leaves out its second layer's activation."""
 

@@ -170,6 +170,7 @@ class Subject:
         notes: Faults of other packages that the running check met; they do not count against the
             part.
         faults: Suspected part of another package → its fault, or None if it has none.
+        extension: The extension that is checked, if other packages add code to the part, too.
     """
 
     part: Part
@@ -178,6 +179,7 @@ class Subject:
     shared: SharedData = field(default_factory=dict, repr=False)
     notes: list[str] = field(default_factory=list, repr=False)
     faults: dict[str, str | None] = field(default_factory=dict, repr=False)
+    extension: Part | None = None
 
     def once(self, key: object, make: Callable[[], T]) -> T:
         """Return an object that this part's checks share under a key; the first call creates it."""
@@ -194,6 +196,8 @@ class Subject:
         if self.framework is None or self.framework not in frameworks():
             return self.part
         extensions = self.part.extensions.get(self.framework, [])
+        if self.extension is not None and self.extension in extensions:
+            return self.extension
         return extensions[0] if extensions else self.part
 
     @property

@@ -292,8 +292,8 @@ def _subjects_of_extension(extension: Part, catalog: Catalog) -> Iterator[Subjec
         if not is_extended or part.distribution == extension.distribution:
             continue  # the cases of a package's own parts include all its frameworks
         for framework in extension.declaration.targets:
-            subject = Subject(part, catalog, framework)
-            if subject.code is extension and framework in subject.frameworks:
+            subject = Subject(part, catalog, framework, extension=extension)
+            if framework in subject.frameworks:
                 yield subject
 
 
