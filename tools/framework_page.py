@@ -45,7 +45,7 @@ ASKERS = {
         "plugins/preprocessors/src/rlcatalog_preprocessors/actions",
     ),
     "PPO, A2C and PG": (
-        "plugins/ppo/src/rlcatalog_ppo/loss.py",
+        "plugins/ppo/src/rlcatalog_ppo/update.py",
         "plugins/ppo/src/rlcatalog_ppo/optimizer.py",
     ),
     "code that packages of models share between frameworks": ("builtin_models",),

@@ -84,8 +84,8 @@ def config(num_envs: int) -> dict[str, Any]:
 
 def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
     from rlcatalog_ppo.config import PPOConfig
-    from rlcatalog_ppo.learner import RolloutLearner
     from rlcatalog_ppo.optimizer import minibatch_optimizer_of
+    from rlcatalog_ppo.update import RolloutLearner
 
     policy = policy_of(gym.make(work.ENV).observation_space)
     settings = PPOConfig(**config(8))

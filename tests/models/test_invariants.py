@@ -25,6 +25,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog.spaces import Repeated
+from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_ppo.collector import Collector
 
 pytestmark = [
@@ -201,7 +202,7 @@ def collect_rollouts(combination, framework, seed):
 
 
 def make_batch(rollout, dist_inputs=False):
-    return rollout.batch(gamma=0.99, lambda_=0.95, dist_inputs=dist_inputs)
+    return training_batch(rollout, gamma=0.99, lambda_=0.95, dist_inputs=dist_inputs)
 
 
 def compute_gradients(policy, batch):

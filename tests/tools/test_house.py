@@ -207,7 +207,7 @@ if TYPE_CHECKING:
     import_of_loss = """
 from typing import TYPE_CHECKING
 if TYPE_CHECKING:
-    import rlcatalog_ppo.loss
+    import rlcatalog_ppo.update
 """
     write_files(
         checkout,
@@ -215,7 +215,7 @@ if TYPE_CHECKING:
             "catalog/src/rlcatalog/errors.py": upward_import,
             # These two files import each other.
             "plugins/ppo/src/rlcatalog_ppo/rollout.py": import_of_loss,
-            "plugins/ppo/src/rlcatalog_ppo/loss.py": "import rlcatalog_ppo.rollout",
+            "plugins/ppo/src/rlcatalog_ppo/update.py": "import rlcatalog_ppo.rollout",
         },
     )
 

@@ -22,9 +22,10 @@ from rlcatalog.errors import (
 )
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import A2C, PG, PPO
+from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_ppo.config import A2CConfig, PGConfig
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_ppo.offline import Reader
+from rlcatalog_ppo.update import A2C_OBJECTIVE, PG_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
@@ -596,7 +597,7 @@ def test_subclass_may_learn_from_immediate_rewards():
     class ImmediateRewards(PG):
         def _batch(self, rollout):
             # With gamma 0, later rewards count nothing.
-            return rollout.batch(gamma=0.0, lambda_=1.0)
+            return training_batch(rollout, gamma=0.0, lambda_=1.0)
 
     algo = ImmediateRewards(ClockEnv, SMALL)
 

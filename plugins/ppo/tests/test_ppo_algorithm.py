@@ -12,9 +12,9 @@ from short_env import QUICK, SMALL, Short as ThreeStepEnv, same as are_equal, we
 import rlcatalog
 from rlcatalog.errors import CatalogWarning, ConfigError
 from rlcatalog_ppo import A2C, PG, PPO, algorithm as algorithm_module
+from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.episodes import Episodes
-from rlcatalog_ppo.rollout import Rollout
 
 # QUICK: 2 environments, rollouts of 4 steps in each, and one minibatch.
 
@@ -222,13 +222,12 @@ def test_means_are_over_last_hundred_episodes():
 )
 def test_advantages_use_gamma_and_lambda_of_config(algorithm, config, gamma, lambda_, monkeypatch):
     calls = []
-    original_batch = Rollout.batch
 
     def record(rollout, gamma, lambda_, *, dist_inputs):
         calls.append((gamma, lambda_))
-        return original_batch(rollout, gamma, lambda_, dist_inputs=dist_inputs)
+        return training_batch(rollout, gamma, lambda_, dist_inputs=dist_inputs)
 
-    monkeypatch.setattr(Rollout, "batch", record)
+    monkeypatch.setattr(algorithm_module, "training_batch", record)
 
     algorithm(ThreeStepEnv, {"num_envs": 2, "rollout_length": 128, **config}).train()
 

@@ -7,8 +7,8 @@ from drift_env import Drift as DriftEnv
 
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import PPO
-from rlcatalog_ppo.learner import minibatches
-from rlcatalog_ppo.loss import UpdateHyperparameters
+from rlcatalog_ppo.minibatches import minibatches
+from rlcatalog_ppo.update import UpdateHyperparameters
 
 #: Three environments, and rollouts of 12 steps in each.
 SMALL = {"num_envs": 3, "rollout_length": 12, "minibatch_size": 16, "num_epochs": 2, "seed": 3}

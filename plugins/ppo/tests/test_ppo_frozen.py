@@ -13,6 +13,7 @@ from rlcatalog.errors import ResumeWarning
 from rlcatalog.plugins import FrameworkSpec
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
+from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_ppo.config import PPOConfig, parse
 
 #: Three environments, and rollouts of 10 steps in each.
@@ -138,7 +139,7 @@ def test_frozen_policy_acts_with_current_weights(algorithm):
     algo = algorithm(DriftEnv, config)
     algo.train()
 
-    batch = algo._collector.collect(12).batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(algo._collector.collect(12), gamma=0.9, lambda_=0.9)
 
     # The frozen policy has computed `batch["logp"]`, and the policy itself has the new weights.
     logp = algo.policy.evaluate(batch).logp.detach()

@@ -8,6 +8,7 @@ from scipy.special import log_softmax
 import rlcatalog
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog_ppo import PPO
+from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_tf import Categorical as TensorFlowCategorical
 from rlcatalog_torch import Categorical
 
@@ -33,7 +34,7 @@ def to_array(tensor):
 def collect_batch(algo, *, steps=32):
     """Collect a rollout; return its batch with the parameters of the action distributions."""
     rollout = algo._collector.collect(steps)
-    return rollout.batch(algo.config.gamma, algo.config.lambda_, dist_inputs=True)
+    return training_batch(rollout, algo.config.gamma, algo.config.lambda_, dist_inputs=True)
 
 
 def train_away_from_batch(algo):

@@ -14,17 +14,18 @@ import torch
 from rlcatalog import FrameworkSpec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.frameworks import default_framework
-from rlcatalog_ppo import learner as learner_module
+from rlcatalog_ppo import optimizer as optimizer_module
 from rlcatalog_ppo.config import A2CConfig, PPOConfig
-from rlcatalog_ppo.learner import (
+from rlcatalog_ppo.minibatches import array_rows, minibatches
+from rlcatalog_ppo.optimizer import minibatch_optimizer_of, not_finite_error, set_threads
+from rlcatalog_ppo.policy_check import check_policy
+from rlcatalog_ppo.update import (
+    A2C_OBJECTIVE,
+    PPO_OBJECTIVE,
     RolloutLearner,
-    array_rows,
-    check_policy,
-    minibatches,
-    set_threads,
+    StepMetrics,
+    UpdateHyperparameters,
 )
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, UpdateHyperparameters
-from rlcatalog_ppo.optimizer import StepMetrics, minibatch_optimizer_of, not_finite_error
 
 THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = gym.spaces.Discrete(2)
@@ -453,7 +454,7 @@ def test_set_threads_asks_learner_of_framework(framework, learner, monkeypatch):
     def fake_learner_of(name):
         return SimpleNamespace(set_threads=lambda count: calls.append((name, count)))
 
-    monkeypatch.setattr(learner_module, "learner_of", fake_learner_of)
+    monkeypatch.setattr(optimizer_module, "learner_of", fake_learner_of)
 
     set_threads(framework, 3)
 

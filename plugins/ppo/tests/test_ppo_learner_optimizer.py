@@ -13,8 +13,8 @@ from rlcatalog import FrameworkSpec
 from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog_ppo import LearnerOptimizer, UpdateHyperparameters
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 from rlcatalog_ppo.optimizer import minibatch_optimizer_of
+from rlcatalog_ppo.update import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 ALGORITHMS = [

@@ -12,13 +12,8 @@ import torch
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.loss import (
-    PPO_OBJECTIVE,
-    UpdateHyperparameters,
-    loss_inputs,
-    loss_terms,
-    rllib_actions,
-)
+from rlcatalog_ppo.custom_loss import loss_inputs, loss_terms, rllib_actions
+from rlcatalog_ppo.update import PPO_OBJECTIVE, UpdateHyperparameters
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 

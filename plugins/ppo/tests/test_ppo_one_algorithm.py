@@ -8,8 +8,8 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import A2C, PG, PPO
-from rlcatalog_ppo.learner import minibatches
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, UpdateHyperparameters
+from rlcatalog_ppo.minibatches import minibatches
+from rlcatalog_ppo.update import PPO_OBJECTIVE, UpdateHyperparameters
 from rlcatalog_tf.learner import Adam
 
 pytestmark = pytest.mark.twins

@@ -13,14 +13,14 @@ import torch
 import rlcatalog
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.loss import (
+from rlcatalog_ppo.optimizer import minibatch_optimizer_of
+from rlcatalog_ppo.update import (
     A2C_OBJECTIVE,
     PG_OBJECTIVE,
     PPO_OBJECTIVE,
     ClippedSurrogate,
     UpdateHyperparameters,
 )
-from rlcatalog_ppo.optimizer import minibatch_optimizer_of
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 

@@ -11,7 +11,8 @@ from torch import nn
 
 from rlcatalog.errors import ConfigError, UnknownNameError
 from rlcatalog_ppo import PPO
-from rlcatalog_ppo.learner import minibatches
+from rlcatalog_ppo.advantages import training_batch
+from rlcatalog_ppo.minibatches import minibatches
 from rlcatalog_tf import keras
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -75,7 +76,7 @@ def test_minibatches_score_actions_as_acting_did(memory, framework):
     algo._collector.collect(17)
 
     # The second rollout begins in the middle of episodes.
-    batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(algo._collector.collect(17), gamma=0.9, lambda_=0.9)
 
     for part in minibatches(batch, 16, np.random.default_rng(0)):
         logp = algo.policy.evaluate(part).logp

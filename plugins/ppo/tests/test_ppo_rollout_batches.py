@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlcatalog.errors import NonFiniteError
-from rlcatalog_ppo.advantages import check_finite
+from rlcatalog_ppo.advantages import check_finite, training_batch
 from rlcatalog_ppo.episodes import Episodes
 from rlcatalog_ppo.rollout import Rollout
 
@@ -78,7 +78,7 @@ changed_columns = pytest.mark.parametrize(
 def test_advantages_are_discounted_sums_of_errors(changed_columns, lambda_):
     rollout = make_rollout(**changed_columns)
 
-    batch = rollout.batch(gamma=0.9, lambda_=lambda_)
+    batch = training_batch(rollout, gamma=0.9, lambda_=lambda_)
 
     expected = sum_discounted_errors(rollout, gamma=0.9, lambda_=lambda_)
     np.testing.assert_allclose(batch["advantage"], flatten(expected), rtol=1e-5, atol=1e-6)
@@ -87,7 +87,7 @@ def test_advantages_are_discounted_sums_of_errors(changed_columns, lambda_):
 def test_targets_are_advantages_plus_values():
     rollout = make_rollout()
 
-    batch = rollout.batch(gamma=0.9, lambda_=0.7)
+    batch = training_batch(rollout, gamma=0.9, lambda_=0.7)
 
     expected = batch["advantage"] + flatten(rollout.value)
     np.testing.assert_allclose(batch["target"], expected, rtol=1e-5, atol=1e-6)
@@ -101,7 +101,7 @@ def test_infinite_advantage_in_a_batch_is_an_error():
     # The infinite reward at step 2 makes the advantages of the steps before it infinite as well.
     message = "^environment 1 of 2, step 0 of the rollout: the advantage is "
     with pytest.raises(NonFiniteError, match=message):
-        rollout.batch(gamma=0.9, lambda_=0.9)
+        training_batch(rollout, gamma=0.9, lambda_=0.9)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_large_finite_advantages_are_accepted():
 
 
 def test_batch_has_the_columns_that_every_loss_reads():
-    batch = make_rollout().batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(make_rollout(), gamma=0.9, lambda_=0.9)
 
     assert batch.keys() == {"obs", "raw_action", "logp", "reward", "advantage", "target"}
 
@@ -153,7 +153,7 @@ def test_batch_lists_one_environment_after_another():
     numbers = np.array([[0, 1], [2, 3], [4, 5], [6, 7]])  # 4 steps of 2 environments
     rollout = make_rollout(raw_action=numbers[..., np.newaxis])
 
-    batch = rollout.batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(rollout, gamma=0.9, lambda_=0.9)
 
     assert rollout.steps == 8
     assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
@@ -161,7 +161,7 @@ def test_batch_lists_one_environment_after_another():
 
 
 def test_batch_has_the_masks_of_the_rollout():
-    batch = make_rollout(mask=np.ones((T, N, 2), bool)).batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(make_rollout(mask=np.ones((T, N, 2), bool)), gamma=0.9, lambda_=0.9)
 
     assert batch["mask"].shape == (8, 2)  # 4 steps of 2 environments
 
@@ -169,13 +169,15 @@ def test_batch_has_the_masks_of_the_rollout():
 def test_batch_has_the_views_of_the_rollout():
     numbers = np.arange(8).reshape(T, N)
 
-    batch = make_rollout(views={"prev": (numbers,)}).batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(make_rollout(views={"prev": (numbers,)}), gamma=0.9, lambda_=0.9)
 
     assert batch["views"]["prev"][0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
 
 
 def test_batch_has_the_columns_for_custom_losses():
-    batch = make_rollout(columns={"dones": np.zeros((T, N))}).batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(
+        make_rollout(columns={"dones": np.zeros((T, N))}), gamma=0.9, lambda_=0.9
+    )
 
     assert batch["columns"]["dones"].shape == (8,)
 
@@ -184,8 +186,8 @@ def test_batch_has_distribution_inputs_only_if_asked():
     dist_inputs = draw_numbers(T, N, 5)
     rollout = make_rollout(dist_inputs=dist_inputs)
 
-    without = rollout.batch(gamma=0.9, lambda_=0.9)
-    batch = rollout.batch(gamma=0.9, lambda_=0.9, dist_inputs=True)
+    without = training_batch(rollout, gamma=0.9, lambda_=0.9)
+    batch = training_batch(rollout, gamma=0.9, lambda_=0.9, dist_inputs=True)
 
     assert "dist_inputs" not in without
     expected = np.concatenate([dist_inputs[:, 0], dist_inputs[:, 1]])
@@ -199,7 +201,7 @@ def test_batch_leaves_idle_steps_out():
     numbers = np.array([[0, 1], [2, 3], [4, 5], [6, 7]])  # 4 steps of 2 environments
     rollout = make_rollout(raw_action=numbers[..., np.newaxis], idle=numbers == 5)
 
-    batch = rollout.batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(rollout, gamma=0.9, lambda_=0.9)
 
     assert rollout.steps == 7
     # One environment after the other.
@@ -213,7 +215,7 @@ def test_batch_has_sequence_lengths_and_initial_memory():
     memory_of_sequences = np.array([0.0, 1.0, 2.0, 3.0])
     rollout = make_rollout(starts=starts, idle=idle, memory=(memory_of_sequences,))
 
-    batch = rollout.batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(rollout, gamma=0.9, lambda_=0.9)
 
     # The idle step is in no sequence, so environment 1 has sequences of 2 steps and of 1.
     assert batch["seq_lens"].tolist() == [2, 2, 2, 1]
@@ -222,7 +224,7 @@ def test_batch_has_sequence_lengths_and_initial_memory():
 
 
 def test_batch_without_memory_has_no_sequences():
-    assert "seq_lens" not in make_rollout().batch(gamma=0.9, lambda_=0.9)
+    assert "seq_lens" not in training_batch(make_rollout(), gamma=0.9, lambda_=0.9)
 
 
 # --- figures of episodes --------------------------------------------------------------------------

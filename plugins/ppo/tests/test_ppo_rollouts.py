@@ -17,6 +17,7 @@ from short_env import CountsToFive
 import rlcatalog
 from rlcatalog.spaces import Repeated
 from rlcatalog_ppo import PPO
+from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_runs.evaluation import play
@@ -142,7 +143,7 @@ def test_batch_has_the_steps_of_the_environments(mode):
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
     collector = Collector(policy, envs, seed=0, gamma=0.9)
 
-    batch = collector.collect(23).batch(gamma=0.9, lambda_=0.7)
+    batch = training_batch(collector.collect(23), gamma=0.9, lambda_=0.7)
 
     # The environments have logged their episodes. No action follows the last observation of one.
     episodes = list_episodes(logging_envs)
@@ -158,7 +159,7 @@ def test_targets_are_lambda_returns(mode):
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
     collector = Collector(policy, envs, seed=0, gamma=0.9)
 
-    batch = collector.collect(23).batch(gamma=0.9, lambda_=0.7)
+    batch = training_batch(collector.collect(23), gamma=0.9, lambda_=0.7)
 
     episodes = list_episodes(logging_envs)
     # All kinds of ends occur; None is that of episodes in progress.
@@ -231,7 +232,7 @@ def test_evaluation_of_stored_sequences_gives_what_acting_gave(mode):
     collector.collect(10)
 
     rollout = collector.collect(8)  # it begins in the middle of episodes
-    batch = rollout.batch(gamma=0.9, lambda_=0.7)
+    batch = training_batch(rollout, gamma=0.9, lambda_=0.7)
     evaluation = policy.evaluate(batch)
 
     assert batch["seq_lens"].sum() == rollout.steps
@@ -399,7 +400,7 @@ def test_rollout_leaves_out_observations_without_actions(mode):
     policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
     collector = Collector(policy, envs, seed=0, gamma=0.9)
 
-    batch = collector.collect(15).batch(gamma=0.9, lambda_=0.7)
+    batch = training_batch(collector.collect(15), gamma=0.9, lambda_=0.7)
 
     # The three steps of an episode offer 3, 2 and 1 actions. Its last observation offers none, but
     # no action follows it.

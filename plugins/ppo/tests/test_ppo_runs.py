@@ -22,7 +22,7 @@ from rlcatalog_cli import main
 from rlcatalog_ppo import checkpoints, commands
 from rlcatalog_ppo.engine import PPOEngine
 from rlcatalog_ppo.environments import EnvMaker
-from rlcatalog_ppo.learner import RolloutLearner
+from rlcatalog_ppo.update import RolloutLearner
 from rlcatalog_runs import Interrupted, interruptible, newest_checkpoint
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 

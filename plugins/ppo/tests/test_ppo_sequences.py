@@ -12,7 +12,8 @@ import rlcatalog
 from rlcatalog.errors import ModelContractError
 from rlcatalog.spaces import map_tensors
 from rlcatalog_ppo import PPO
-from rlcatalog_ppo.learner import minibatches
+from rlcatalog_ppo.advantages import training_batch
+from rlcatalog_ppo.minibatches import minibatches
 
 pytestmark = pytest.mark.twins
 
@@ -64,7 +65,7 @@ def test_minibatches_of_sequences_score_actions_as_acting_did(framework, memory)
     algo._collector.collect(17)
 
     # The second rollout begins in the middle of episodes. It has 17 steps of 3 environments.
-    batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(algo._collector.collect(17), gamma=0.9, lambda_=0.9)
     parts = list(minibatches(batch, 16, np.random.default_rng(0)))
 
     assert batch["seq_lens"].sum() == 3 * 17
@@ -90,7 +91,7 @@ def test_sequences_do_not_cross_episodes():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": LSTM})
 
     for _ in range(2):  # the second rollout begins in the middle of episodes
-        batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
+        batch = training_batch(algo._collector.collect(17), gamma=0.9, lambda_=0.9)
         for rows, _ in list_sequences(batch):
             episode, step = read_numbers(batch["obs"][rows])
             assert (episode == episode[0]).all()
@@ -101,7 +102,7 @@ def test_memory_is_empty_only_at_the_beginning_of_episodes():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": LSTM})
 
     for _ in range(2):  # the second rollout begins in the middle of episodes
-        batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
+        batch = training_batch(algo._collector.collect(17), gamma=0.9, lambda_=0.9)
         for rows, hidden_state in list_sequences(batch):
             _, step = read_numbers(batch["obs"][rows])
             has_memory = np.any(hidden_state != 0)
@@ -154,7 +155,7 @@ def split_sequences(batch):
 def test_padding_of_short_sequences_adds_nothing_to_gradients(framework):
     config = {**SMALL, "num_envs": 1, "framework": framework, "model": MEMORIES["lstm_past"]}
     algo = PPO(NumberedEpisodes, config)
-    batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
+    batch = training_batch(algo._collector.collect(17), gamma=0.9, lambda_=0.9)
     # Sequences of different lengths are padded to the longest.
     assert len(set(batch["seq_lens"])) > 2
     batch_of_each_sequence = split_sequences(batch)

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import PPO
-from rlcatalog_ppo.learner import minibatches
+from rlcatalog_ppo.minibatches import minibatches
 
 
 class FiveSteps(gym.Env):

@@ -7,18 +7,17 @@ from .algorithms import (
     PGTrainer as PGTrainer,
     PPOTrainer as PPOTrainer,
 )
-from .loss import (
-    PPO_OBJECTIVE as PPO_OBJECTIVE,
-    Losses as Losses,
-    Objective as Objective,
-    UpdateHyperparameters as UpdateHyperparameters,
-    loss_inputs as loss_inputs,
-    loss_terms as loss_terms,
-    no_gradient_error as no_gradient_error,
-)
+from .custom_loss import loss_inputs as loss_inputs, loss_terms as loss_terms
 from .optimizer import (
     LearnerOptimizer as LearnerOptimizer,
-    MinibatchOptimizer as MinibatchOptimizer,
-    StepMetrics as StepMetrics,
+    no_gradient_error as no_gradient_error,
     not_finite_error as not_finite_error,
+)
+from .update import (
+    PPO_OBJECTIVE as PPO_OBJECTIVE,
+    Losses as Losses,
+    MinibatchOptimizer as MinibatchOptimizer,
+    Objective as Objective,
+    StepMetrics as StepMetrics,
+    UpdateHyperparameters as UpdateHyperparameters,
 )

@@ -22,14 +22,14 @@ from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import EnvMasks, Frozen, config_with_model, read_manifest
 from rlcatalog_policy.loading import load_for_call
 from rlcatalog_ppo import checkpoints
+from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id
-from rlcatalog_ppo.learner import RolloutLearner, check_policy
-from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.optimizer import learner_of, minibatch_optimizer_of
+from rlcatalog_ppo.policy_check import check_policy
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
@@ -40,6 +40,7 @@ from rlcatalog_ppo.training_state import (
     warn_of_other_draws,
     weights_and_filter,
 )
+from rlcatalog_ppo.update import Objective, RolloutLearner
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import (
     MOST_ENVS_AT_ONCE,
@@ -632,8 +633,8 @@ class OnPolicy:
         """Return a rollout's training data as rows, with advantages."""
         # The divergence is computed from the parameters of the collecting policy's distributions.
         penalizes_divergence = self.config.kl_coeff > 0
-        return rollout.batch(
-            self.config.gamma, self.config.lambda_, dist_inputs=penalizes_divergence
+        return training_batch(
+            rollout, self.config.gamma, self.config.lambda_, dist_inputs=penalizes_divergence
         )
 
     def _call_on_step(self, record: StepRecord) -> None:

@@ -8,7 +8,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.reporting import warn_deprecated
 from rlcatalog_ppo.algorithm import OnPolicy
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
+from rlcatalog_ppo.update import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 
 
 class PPO(OnPolicy):

@@ -14,9 +14,9 @@ from rlcatalog.errors import NonFiniteError
 from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog_policy import EnvMasks, Frozen, History, State, autoreset_of
 from rlcatalog_ppo.config import OnPolicyConfig
+from rlcatalog_ppo.custom_loss import columns_for_custom_loss
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.episodes import Episodes, EpisodesInProgress
-from rlcatalog_ppo.loss import columns_for_custom_loss
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Rollout
 from rlcatalog_ppo.rollout_columns import (

@@ -17,7 +17,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, UnknownNameError
 from rlcatalog_cli import Modules, show_progress
 from rlcatalog_policy import read_manifest
-from rlcatalog_ppo.learner import set_threads
+from rlcatalog_ppo.optimizer import set_threads
 from rlcatalog_runs import import_modules, policy_of
 from rlcatalog_runs.evaluation import MOST_ENVS_AT_ONCE, play
 from rlcatalog_runs.folders import env_of, unwritten_spaces

@@ -16,7 +16,7 @@ from rlcatalog_ppo.algorithms import A2C, PG, PPO
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.checkpoints import POLICY, TRAINING
 from rlcatalog_ppo.config import parse
-from rlcatalog_ppo.learner import set_threads
+from rlcatalog_ppo.optimizer import set_threads
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 from rlcatalog_runs.folders import BEST
 

@@ -12,7 +12,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import SavedPolicyError, output_errors
 from rlcatalog.frameworks import Array, frameworks
-from rlcatalog_ppo.loss import rllib_actions
+from rlcatalog_ppo.custom_loss import rllib_actions
 from rlcatalog_ppo.rollout import Rollout
 
 

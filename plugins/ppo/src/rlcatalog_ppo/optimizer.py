@@ -8,94 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from rlcatalog import Policy
-from rlcatalog.errors import NonFiniteError
+from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog.frameworks import (
     Array,
     Gradient,
     Learner,
     Tensor,
     TensorTree,
+    default_framework,
+    framework_name,
     frameworks,
     tensor_ops,
 )
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.loss import (
+from rlcatalog_ppo.custom_loss import loss_inputs, loss_terms
+from rlcatalog_ppo.update import (
     PPO_OBJECTIVE,
+    MinibatchOptimizer,
     Objective,
+    StepMetrics,
     UpdateHyperparameters,
-    loss_inputs,
-    loss_terms,
-    no_gradient_error,
 )
 
 # --- what a framework provides --------------------------------------------------------------------
-
-
-class StepMetrics(NamedTuple):
-    """Metrics of an optimiser step.
-
-    Attributes:
-        objective_metrics: A vector of the metrics that the objective's `metric_names` name; None if
-            they were not measured.
-        model_metrics: What the model's `metrics` returned; empty if it was not called.
-    """
-
-    objective_metrics: Any
-    model_metrics: Mapping[str, Any]
-
-
-class MinibatchOptimizer(Protocol):
-    """Protocol for optimiser steps on minibatches.
-
-    It is created with the policy, the algorithm's config and the objective. Beside `step`, it has
-    those methods of `rlcatalog.frameworks.Learner` that an algorithm calls.
-
-    Attributes:
-        objective: The objective to minimise.
-    """
-
-    objective: Objective[Any]
-
-    def step(
-        self,
-        batch: Mapping[str, Any],
-        hyperparameters: UpdateHyperparameters,
-        *,
-        check_rows: bool = True,
-        measure: bool = True,
-    ) -> StepMetrics:
-        """Improve the weights on a minibatch.
-
-        Args:
-            batch: The minibatch.
-            hyperparameters: Learning rate, and the others that may change between updates.
-            check_rows: Whether to check the rows first; not needed if they were checked before.
-            measure: Whether metrics are needed. If False, the framework may return none.
-
-        Raises:
-            NonFiniteError: The loss or its gradient is not finite; the weights do not change.
-        """
-
-    def select_weights(self) -> None:
-        """Choose the weights that the next steps train; see `rlcatalog.frameworks.Learner`."""
-
-    def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch on the model's device; see `rlcatalog.frameworks.Learner`."""
-
-    def rows(self, columns: TensorTree, index: Array) -> TensorTree:
-        """Return rows of a placed batch's columns; see `rlcatalog.frameworks.Learner`."""
-
-    def means(self, figures: list[Tensor]) -> list[float]:
-        """Return each metric's mean over several steps."""
-
-    def get_state(self) -> dict[str, Any]:
-        """Return Adam's state; see `rlcatalog.frameworks.Learner`."""
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned."""
 
 
 def learner_of(framework: str) -> type[Learner]:
@@ -107,6 +45,19 @@ def learner_of(framework: str) -> type[Learner]:
     spec = frameworks()[framework]
     learner: type[Learner] = spec.load("learner", "rlcatalog-ppo")
     return learner
+
+
+def set_threads(framework: str | None, count: int) -> None:
+    """Set a framework's number of threads per operation; call this before the first operation.
+
+    Args:
+        framework: The framework's name. If None, the default framework.
+        count: Number of threads.
+    """
+    if framework is None:
+        framework = default_framework()
+    name = framework_name(framework)  # it may be an alias, such as tf2
+    learner_of(name).set_threads(count)
 
 
 def minibatch_optimizer_of(framework: str) -> Callable[..., MinibatchOptimizer]:
@@ -261,4 +212,13 @@ def not_finite_error(
         f"{algorithm}: a minibatch has the loss {loss:.6g} and the gradient norm"
         f" {named['grad_norm']:.6g}; no step was taken, and the weights are the last good ones."
         f" This minibatch: {this_minibatch}. Scale large rewards, lower lr, or set grad_clip."
+    )
+
+
+def no_gradient_error(policy: Policy, algorithm: str) -> ModelContractError:
+    """Return the error for a loss that does not depend on any weight."""
+    return ModelContractError(
+        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so it cannot"
+        " be trained. Look for detach(), stop_gradient() or NumPy in its forward pass,"
+        " value_function() and custom_loss(), and in the distribution's logp()."
     )

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog.spaces import map_tensors
-from rlcatalog_ppo.advantages import check_finite, estimate_advantages
 from rlcatalog_ppo.steps import StepRecord
 from rlcatalog_ppo.trees import stack_steps
 
@@ -116,50 +113,3 @@ class Rollout:
             return rows[has_experience]
 
         return map_tensors(columns, flatten)
-
-    def batch(self, gamma: float, lambda_: float, *, dist_inputs: bool = False) -> dict[str, Any]:
-        """Estimate advantages, and return the rows for training, one environment after another.
-
-        For a model with memory, the batch has the sequences' lengths and first memories as well.
-
-        Args:
-            gamma: Discount.
-            lambda_: Lambda of the advantage estimate.
-            dist_inputs: Whether to include the distributions' parameters, from which the divergence
-                from the collecting policy is computed.
-
-        Raises:
-            NonFiniteError: An advantage is NaN or infinite.
-        """
-        advantages = estimate_advantages(
-            rewards=self.training_reward,
-            values=self.value,
-            last_value=self.last_value,
-            done=self.done,
-            bootstrap=self.bootstrap,
-            gamma=gamma,
-            lambda_=lambda_,
-        )
-        check_finite(advantages, rewards=self.reward, values=self.value)
-        columns: dict[str, Any] = {
-            "obs": self.obs,
-            "raw_action": self.raw_action,
-            "logp": self.logp,
-            "reward": self.reward,
-            "advantage": advantages,
-            "target": advantages + self.value,
-        }
-        if dist_inputs:
-            columns["dist_inputs"] = self.dist_inputs
-        if self.mask is not None:
-            columns["mask"] = self.mask
-        if self.views:
-            columns["views"] = self.views
-        if self.columns:
-            columns["columns"] = self.columns
-        batch: dict[str, Any] = self.rows(columns)
-        if self.starts is not None:  # the model has memory
-            first_rows = np.flatnonzero(self.rows(self.starts))
-            batch["seq_lens"] = np.diff(first_rows, append=self.steps).astype(np.int32)
-            batch["state"] = list(self.memory)
-        return batch

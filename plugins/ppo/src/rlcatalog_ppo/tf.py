@@ -11,16 +11,15 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.loss import (
+from rlcatalog_ppo.custom_loss import loss_inputs, loss_terms
+from rlcatalog_ppo.optimizer import no_gradient_error, not_finite_error
+from rlcatalog_ppo.update import (
     PPO_OBJECTIVE,
     Losses,
     Objective,
+    StepMetrics,
     UpdateHyperparameters,
-    loss_inputs,
-    loss_terms,
-    no_gradient_error,
 )
-from rlcatalog_ppo.optimizer import StepMetrics, not_finite_error
 from rlcatalog_tf import HALF, TFLearner, clip_gradient, tf
 
 if TYPE_CHECKING:
