@@ -94,7 +94,7 @@ class RecurrentCell(nn.Module):
         y, *states_by_layer = self._layer((timed,), _with_layers(states), options)
         if time_major:
             y = y.transpose(0, 1)
-        return y.reshape(rows, -1), *[state[0] for state in states_by_layer]
+        return y.reshape(rows, -1), *[self._of_one_layer(state) for state in states_by_layer]
 
     def _step(self, x: Tensor, states: _States) -> _States:
         """Return the states after one step, with PyTorch's operation."""
@@ -164,7 +164,15 @@ class RecurrentCell(nn.Module):
         packed = (x.index_select(0, places), batch_sizes)
         y, *states_by_layer = self._layer(packed, _with_layers(begin), options)
         padded = y.new_zeros(len(x), self.size).index_copy(0, places, y)
-        return padded, *[state[0].index_select(0, order_back) for state in states_by_layer]
+        states = [self._of_one_layer(state) for state in states_by_layer]
+        return padded, *[state.index_select(0, order_back) for state in states]
+
+    def _of_one_layer(self, state: Tensor) -> Tensor:
+        """Return the state `[S, size]` of the only layer of `[1, S, size]`.
+
+        PyTorch 2.12 traces an LSTM's state as `[1, 1, S, size]`, so this is no index.
+        """
+        return state.reshape(-1, self.size)
 
     def _compact(self) -> list[Tensor]:
         """Return the weights; on a GPU, as slices of one tensor."""

@@ -16,9 +16,9 @@ from ray.rllib.core.rl_module.apis import QNetAPI
 from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor
 
-from rlcatalog import ModelV2
 from rlcatalog_rllib.refusals import check_q_served
 from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
+from rlcatalog_torch import TorchModelV2
 
 
 class CatalogQModule(CatalogModule, QNetAPI):
@@ -94,12 +94,14 @@ class CatalogQModule(CatalogModule, QNetAPI):
     def _target_values(self, rows: Rows) -> Tensor:
         return self._values_in_batch_shape(self.target, rows)
 
-    def _values_in_batch_shape(self, model: ModelV2, rows: Rows) -> Tensor:
+    def _values_in_batch_shape(self, model: TorchModelV2, rows: Rows) -> Tensor:
         """Return the values `[..., n]` of all actions for a training batch."""
         values, _ = self._values(model, rows, training=True)
         return values.reshape(*rows.shape, values.shape[-1])
 
-    def _values(self, model: ModelV2, rows: Rows, *, training: bool) -> tuple[Tensor, list[Tensor]]:
+    def _values(
+        self, model: TorchModelV2, rows: Rows, *, training: bool
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return the values `[N, n]` of all actions, and the new state."""
         values, states = self.run_model(model, rows, training=training)
         allowed = None if rows.mask is None else rows.mask.bool()

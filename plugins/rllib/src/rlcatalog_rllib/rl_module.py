@@ -27,7 +27,7 @@ from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, Space, original_space
-from rlcatalog_torch import Padding, values_of
+from rlcatalog_torch import Padding, TorchModelV2, values_of
 
 #: Encoded observations in Ray's batches; see `rlcatalog_rllib.spaces`.
 Observations: TypeAlias = "Tensor | Mapping[str, Any]"
@@ -157,9 +157,12 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return Rows(obs, mask, views, shape, lengths, states, padding)
 
     def run_model(
-        self, model: ModelV2, rows: Rows, *, training: bool
+        self, model: TorchModelV2, rows: Rows, *, training: bool
     ) -> tuple[Tensor, list[Tensor]]:
         """Return a model's outputs `[N, size]` and its new state."""
+        if training and not model.training:
+            # A policy is built for acting, and Ray 2.54 does not switch modules to training.
+            model.train()
         inputs = self._training_inputs(rows) if training else self._acting_inputs(rows)
         outputs, states = model(inputs, rows.states, rows.lengths)
         return outputs, states

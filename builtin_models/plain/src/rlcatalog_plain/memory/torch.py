@@ -251,8 +251,9 @@ def _swap_axes(state: Any) -> Any:
     if isinstance(state, tuple):
         return tuple(_swap_axes(tensor) for tensor in state)
     if state.dim() == 4:
-        # For an export, PyTorch 2.12 traces an LSTM's state as `[layers, 1, B, size]`.
-        state = state.squeeze(1)
+        # For an export, PyTorch 2.12 traces an LSTM's state as `[layers, 1, B, size]`, but its
+        # values are `[layers, B, size]`. What follows is right for both.
+        state = state.reshape(state.shape[0], -1, state.shape[-1])
     return state.transpose(0, 1).contiguous()
 
 
