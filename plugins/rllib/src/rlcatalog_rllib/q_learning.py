@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlcatalog_rllib.refusals import check_q_served
 from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
-from rlcatalog_torch import TorchModelV2
+from rlcatalog_torch import TorchModelV2, dueling_values
 
 
 class CatalogQModule(CatalogModule, QNetAPI):
@@ -106,19 +106,9 @@ class CatalogQModule(CatalogModule, QNetAPI):
         values, states = self.run_model(model, rows, training=training)
         allowed = None if rows.mask is None else rows.mask.bool()
         if self.uses_dueling:
-            advantages = values
-            mean = _mean_of_allowed(advantages, allowed)
-            values = advantages - mean + self.values_of(model, rows).reshape(-1, 1)
+            values = dueling_values(values, self.values_of(model, rows), allowed)
         if allowed is not None:
             # Rows of padding allow nothing. They keep their values, so that not all are -inf.
             is_padding = ~allowed.any(dim=-1, keepdim=True)
             values = torch.where(allowed | is_padding, values, -torch.inf)
         return values, states
-
-
-def _mean_of_allowed(advantages: Tensor, allowed: Tensor | None) -> Tensor:
-    """Return the mean `[N, 1]` of the advantages `[N, n]` of allowed actions."""
-    if allowed is None:
-        return advantages.mean(dim=-1, keepdim=True)
-    count = allowed.sum(dim=-1, keepdim=True).clamp(min=1)
-    return torch.where(allowed, advantages, 0.0).sum(dim=-1, keepdim=True) / count
