@@ -470,7 +470,7 @@ def test_extractor_rejects_unsupported_config(observation_space, config, error, 
 def test_extractor_rejects_tuple_actions():
     env = for_sb3(RandomEnv(TWO_NUMBERS, Tuple([Discrete(2), TWO_NUMBERS])))
 
-    with pytest.raises(NotServedError, match="DQN needs a Discrete, SAC and TD3 need"):
+    with pytest.raises(NotServedError, match="DQN needs a Discrete; SAC and TD3 need"):
         CatalogExtractor(env.observation_space)
 
 
