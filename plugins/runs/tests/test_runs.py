@@ -622,3 +622,61 @@ def test_compare_to_an_unknown_format_is_an_error(compared_folder, tmp_path):
         run_command("compare", compared_folder, "--out", tmp_path / "x.pgn")
 
     assert not (tmp_path / "x.pgn").exists()
+
+
+# --- compare: unfair differences ------------------------------------------------------------------
+
+
+def warnings_of_compare(*folders, out, by=None):
+    """Return the warnings that the command prints."""
+    options = ["--out", out]
+    if by is not None:
+        options += ["--by", by]
+    lines = run_command("compare", *folders, *options).output.splitlines()
+    return [line for line in lines if line.startswith("warning: ")]
+
+
+def test_compare_of_equal_runs_warns_of_nothing(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / f"runs/{seed}", seed=seed)
+
+    assert warnings_of_compare(tmp_path / "runs", out=tmp_path / "curves.png") == []
+
+
+def test_compare_warns_of_runs_of_unequal_length(tmp_path):
+    short = write_run(tmp_path / "short", returns=[1.0] * 8, every=1000)
+    long = write_run(tmp_path / "long", returns=[1.0] * 60, every=1000, seed=1)
+
+    [warning] = warnings_of_compare(short, long, out=tmp_path / "curves.png")
+
+    assert "the runs have different lengths" in warning
+    assert f"from 8,000 steps ({short}) to 60,000 ({long})" in warning
+    assert f"rlcatalog train --resume {short} --steps 60000" in warning
+
+
+def test_compare_allows_a_last_iteration_more(tmp_path):
+    write_run(tmp_path / "runs/0", returns=[1.0] * 100, every=10)
+    write_run(tmp_path / "runs/1", returns=[1.0] * 105, every=10, seed=1)  # 5 % longer
+
+    assert warnings_of_compare(tmp_path / "runs", out=tmp_path / "curves.png") == []
+
+
+def test_compare_warns_of_unequal_tasks(tmp_path):
+    first = write_run(tmp_path / "first", env_config={"size": 3})
+    other = write_run(tmp_path / "other", env_config={"size": 9}, seed=1)
+
+    # By framework, the two runs form one curve, and its label does not show the config.
+    warnings = warnings_of_compare(first, other, out=tmp_path / "curves.png", by="framework")
+
+    assert len(warnings) == 1
+    assert f'env_config is {{"size": 3}} in {first}, and {{"size": 9}} in {other}' in warnings[0]
+
+
+def test_compare_warns_of_unequal_numbers_of_seeds(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / f"runs/{seed}", seed=seed)
+    write_run(tmp_path / "runs/other", lr=0.1)
+
+    [warning] = warnings_of_compare(tmp_path / "runs", out=tmp_path / "curves.png")
+
+    assert "3 (PPO, torch: lr=0.001) and 1 (PPO, torch: lr=0.1)" in warning

@@ -18,6 +18,7 @@ from rich.text import Text
 from rlcatalog.errors import SavedPolicyError, one_line, reason
 from rlcatalog_cli import print_answer
 from rlcatalog_runs import comparison, json_line
+from rlcatalog_runs.fairness import unfair_differences
 from rlcatalog_runs.summaries import Run, find_runs, read_run
 
 _COLOURS = {
@@ -29,6 +30,8 @@ _COLOURS = {
 }
 #: Columns with numbers.
 _NUMBERS = ("seed", "steps", "return", "best evaluation", "time", "runs", "final return")
+#: What a table shows in place of an unknown value.
+_UNKNOWN = "-"
 #: Wider than any line, so that nothing is wrapped or cut.
 _WIDE = 100_000
 
@@ -105,13 +108,8 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
         shortest_run = min(runs, key=lambda run: run.steps)
         text += f", where the shortest run ends: {shortest_run.folder}"
     print(text)
-    for group in groups:
-        run = _run_that_occurs_twice(group)
-        if run is not None:
-            print(
-                f"{group.label}: seed {run.seed} occurs more than once, so the interval is too"
-                " narrow."
-            )
+    for sentence in unfair_differences(groups):
+        print(f"warning: {sentence}", file=sys.stderr)
 
 
 def _cells_of_group(group: comparison.Group) -> dict[str, str]:
@@ -129,17 +127,6 @@ def _cells_of_group(group: comparison.Group) -> dict[str, str]:
         "final return": _number(group.middle[-1]),
         "95% interval": interval,
     }
-
-
-def _run_that_occurs_twice(group: comparison.Group) -> Run | None:
-    """Return the first run whose seed and settings another run has too, or None."""
-    texts = []
-    for run in group.runs:
-        texts.append(json_line({"seed": run.seed, **comparison.settings_of(run)}))
-    for run, text in zip(group.runs, texts, strict=True):
-        if texts.count(text) > 1:
-            return run
-    return None
 
 
 class _DamagedFolder(NamedTuple):
@@ -273,9 +260,12 @@ def _print_in_two_lines(console: Console, row: Mapping[str, Text]) -> None:
     """Print a row's first cell on one line, and the others on the next."""
     first_name, *other_names = row
     console.print(row[first_name], soft_wrap=True, style="bold")
-    line = Text("  ")
-    for index, name in enumerate(other_names):
-        if index > 0:
+    indent = "  "
+    line = Text(indent)
+    for name in other_names:
+        if row[name].plain == _UNKNOWN:
+            continue  # without a column, nothing has to stand in its place
+        if len(line) > len(indent):
             line.append(", ")
         if name in _NUMBERS:
             line.append(f"{name} ")  # other cells, such as an algorithm, need no name
