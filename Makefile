@@ -144,7 +144,7 @@ engines: $(ENGINES)/.done  ## the examples of engines that need other packages t
 environments: $(VENV)/.build  ## environments of other packages, from their spaces to an exported policy; ENVIRONMENTS_ARGS=--help
 	$(BIN)/python tools/environments.py --python $(PYTHON) $(ENVIRONMENTS_ARGS)
 
-generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages and pictures of the docs
+generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages and pictures of the docs, and the expected screens of commands
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
 	$(BIN)/python tools/mask_table.py
@@ -160,6 +160,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
+	$(BIN)/python -m pytest -q tests/commands/test_screens.py --write-screens
 	$(BIN)/python -m benchmarks.learning --report
 	$(BIN)/python -m benchmarks.peers --report
 

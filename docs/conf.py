@@ -76,7 +76,8 @@ nitpick_ignore_regex = [
         r"|Batch|Choice|Code|ConfigT|Data|DistPlan|Embeddings|EncodedBatch|EnvMaker|EnvProperties"
         r"|FlatConfig|Forms"
         r"|HasOutputLayers|History|Ids|Lowered"
-        r"|Masks?|ModelArgument|NotGiven|PartsCatalog|RLModule|Rewards|Rows|Shapes|SharedTable|Space|T"
+        r"|Masks?|ModelArgument|NotGiven|PartsCatalog|RLModule|Rewards|Rows|RunDisplay|Shapes"
+        r"|SharedTable|Sheet|Space|T"
         r"|Tensor|TensorTree|VisibleObservation|Unclaimed|Values|VectorEnv|Verdict|bounds|info"
         r"|kit\.OutputFunction",
     ),

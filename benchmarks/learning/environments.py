@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog_runs import import_modules
+from rlcatalog_cli import import_modules
 
 
 class Catch(gym.Env[Any, Any]):

@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 
 import command_line
+import gymnasium as gym
 import pytest
 import warm
 from command_line import forget
 
+import rlcatalog
 from rlcatalog import __version__, default_catalog
 from rlcatalog_cli import app, main
 
@@ -52,7 +54,7 @@ def run_process(tmp_path_factory):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert "mean return" in run("train", "CartPole-v1", *SHORT_RUN, "--out", "run")
+    assert "rlcatalog evaluate run" in run("train", "CartPole-v1", *SHORT_RUN, "--out", "run")
     return run
 
 
@@ -154,13 +156,48 @@ def test_list_shows_packages_and_summaries():
     assert "one of n values, from n logits" in text  # categorical's
 
 
+def test_list_fits_into_100_columns():
+    for line in run_command("list", COLUMNS="100").stdout.splitlines():
+        assert len(line) <= 100
+
+
+def test_list_shows_nothing_internal():
+    text = run_command("list").stdout
+    # The pieces of code by which rlcatalog uses a framework, and the checks of the kit.
+    assert "separate_value" not in text
+    assert "ppo_moves_every_weight" not in text
+    torch = next(line for line in text.splitlines() if line.startswith("  torch  rlcatalog-torch"))
+    assert torch.split() == ["torch", "rlcatalog-torch", "PyTorch"]
+
+
+def test_list_kind_shows_the_checks_of_the_kit():
+    assert "ppo_moves_every_weight" in run_command("list", "--kind", "check").stdout
+
+
+def test_list_json_has_frameworks_and_no_other_code():
+    for part in run_json("list")["parts"]:
+        assert set(part["frameworks"]) <= {"torch", "tf"}
+        if part["kind"] in ("framework", "command"):
+            assert part["frameworks"] == []
+
+
+def test_list_names_the_package_of_each_part():
+    text = run_command("list").stdout
+    for part in default_catalog().parts():
+        if part.declaration.extends is None and part.kind != "check":
+            columns = map(re.escape, (part.name, part.distribution))
+            assert re.search(rf"^  {' +'.join(columns)}  ", text, re.M)
+
+
 def test_narrow_terminal_cuts_no_names():
     text = run_command("list", COLUMNS="40").stdout
     text += run_command("explain", "CartPole-v1", "--all", COLUMNS="40").stdout
     assert "…" not in text
+    words = text.split()
     for part in default_catalog().parts():
-        columns = map(re.escape, (part.kind, part.name, part.distribution))
-        assert re.search(rf"^  {' +'.join(columns)}  ", text, re.M)
+        if part.declaration.extends is None and part.kind != "check":
+            assert part.name in words
+            assert part.distribution in words
 
 
 # --- explain --------------------------------------------------------------------------------------
@@ -221,7 +258,7 @@ def test_explain_shows_parts_that_do_not_fit_on_request():
     short = run_command("explain", "CartPole-v1").stdout
     long = run_command("explain", "CartPole-v1", "--all").stdout
 
-    assert "model: fcnet" in short
+    assert re.search("^model: fcnet ", short, re.M)
     # The network for images does not fit CartPole's four numbers.
     assert "not chosen: visionnet" not in short
     assert "not chosen: visionnet" in long
@@ -281,8 +318,9 @@ def filtered_run(tmp_path_factory):
 
 def test_train_prints_its_progress(filtered_run):
     _, text = filtered_run
-    assert "training on CartPole-v1" in text
-    assert "mean return" in text
+    assert "PPO on CartPole-v1, engine ppo" in text
+    assert re.search(r"^net +fcnet, 131 weights", text, re.M)
+    assert re.search(r"^ +128 +[\d.]+ +[\d.]+ ", text, re.M)  # steps, return and length
 
 
 def test_train_writes_records_policy_and_picture(filtered_run):
@@ -330,7 +368,19 @@ def test_train_records_each_iteration(filtered_run):
 def test_evaluate_prints_the_mean_return_of_a_run(filtered_run):
     folder, _ = filtered_run
     text = run_command("evaluate", str(folder), "--episodes", "4").stdout
-    assert float(text.strip().rpartition("mean return ")[2]) > 0
+    mean_return = re.search(r"^mean return +(\S+) ± \S+ \(standard deviation\)$", text, re.M)[1]
+    mean_length = re.search(r"^mean length +(\S+) steps$", text, re.M)[1]
+    assert float(mean_return) > 0
+    assert float(mean_length) == pytest.approx(float(mean_return), abs=0.1)  # 1 per step
+
+
+def test_evaluate_json_has_each_episode(filtered_run):
+    folder, _ = filtered_run
+    answer = run_json("evaluate", str(folder), "--episodes", "4")
+    assert answer["env"] == "CartPole-v1"
+    assert answer["episodes"] == 4
+    assert answer["returns"] == answer["lengths"]  # CartPole pays 1 per step
+    assert answer["return_mean"] == pytest.approx(sum(answer["returns"]) / 4)
 
 
 def test_evaluate_needs_an_environment_for_a_policy_alone(filtered_run):
@@ -376,6 +426,91 @@ class TestMiniGrid:
         text = run_command("export", str(run_folder), "--format", "torch").stdout
         assert "policy.pt2: inputs " in text
         assert "minigrid" not in sys.modules
+
+
+# --- modules and config files ---------------------------------------------------------------------
+
+#: A module of a user, with an environment.
+KITES = """
+import gymnasium
+
+cartpole = "gymnasium.envs.classic_control:CartPoleEnv"
+gymnasium.register("Kite-v0", cartpole, max_episode_steps=9)
+"""
+
+
+@pytest.fixture
+def kites(tmp_path):
+    """A folder with the module `kites`, which registers Kite-v0."""
+    (tmp_path / "kites.py").write_text(KITES)
+    yield tmp_path
+    forget("kites")
+    gym.registry.pop("Kite-v0", None)
+
+
+@pytest.mark.parametrize("command", ["explain", "summary"])
+def test_command_imports_a_module_on_request(command, kites):
+    assert "Kite-v0" in run_command(command, "Kite-v0", cwd=kites, code=1).stderr
+
+    done = run_command(command, "Kite-v0", "--import", "kites", "--json", cwd=kites)
+
+    assert json.loads(done.stdout)["env"] == "Kite-v0"
+
+
+def test_commands_read_the_same_config_file(tmp_path):
+    (tmp_path / "config.yaml").write_text(
+        "model: {fcnet_hiddens: [8]}\nnum_envs: 2\nrollout_length: 16\nminibatch_size: 32\n"
+    )
+    options = ["CartPole-v1", "--config", "config.yaml"]
+
+    explanation = json.loads(run_command("explain", *options, "--json", cwd=tmp_path).stdout)
+    summary = json.loads(run_command("summary", *options, "--json", cwd=tmp_path).stdout)
+    train = ["train", *options, "--steps", "32", "--out", "run", "--set", "gamma=0.5"]
+    run_command(*train, cwd=tmp_path)
+
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    # (4 + 1) * 8 weights of the layer, (8 + 1) * 2 of the logits, and 8 + 1 of the value.
+    assert explanation["weights"] == summary["weights"] == 40 + 18 + 9
+    assert config["model"]["fcnet_hiddens"] == [8]
+    assert config["algorithm"]["num_envs"] == 2
+    assert config["algorithm"]["gamma"] == 0.5
+
+
+def test_resumed_run_takes_no_config_file(filtered_run, tmp_path):
+    folder, _ = filtered_run
+    (tmp_path / "config.yaml").write_text("lr: 0.1")
+    line = ["train", "--resume", str(folder), "--config", str(tmp_path / "config.yaml")]
+
+    assert "a resumed run keeps its --config" in run_command(*line, code=1).stderr
+
+
+@pytest.fixture
+def run_with_a_model_of_a_module(tmp_path):
+    """The folder of a run that was trained with `--import kites`, which registered its model."""
+    torch = pytest.importorskip("torch")
+
+    class Kite(torch.nn.Linear):
+        def __init__(self, obs_space):
+            super().__init__(obs_space.shape[0], 8)
+
+    rlcatalog.ModelCatalog.register_custom_model("kite_net", Kite)
+    policy = rlcatalog.build(env="CartPole-v1", config={"custom_model": "kite_net"})
+    policy.save(tmp_path / "policy")
+    record = {"status": "finished", "command": ["rlcatalog", "train", "--import", "kites"]}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    default_catalog.cache_clear()  # as in a new process, in which nothing is registered
+    yield tmp_path
+    default_catalog.cache_clear()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "export"])
+def test_error_names_the_module_that_registered_the_model(command, run_with_a_model_of_a_module):
+    options = ["--env", "CartPole-v1"] if command == "evaluate" else []
+
+    error = run_command(command, str(run_with_a_model_of_a_module), *options, code=1).stderr
+
+    assert "kite_net" in error
+    assert "If you trust kites, add --import kites." in error
 
 
 # --- folders of runs ------------------------------------------------------------------------------

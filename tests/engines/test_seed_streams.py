@@ -11,6 +11,7 @@ import rlcatalog
 from rlcatalog_ppo import A2C, PG, PPO, commands
 from rlcatalog_ppo.callbacks import Evaluation
 from rlcatalog_runs import Interrupts, RunOptions, RunPlan, Session
+from rlcatalog_runs.display import RunDisplay
 from rlcatalog_runs.evaluation import play
 
 DATA = seeds_page.read_data()
@@ -131,7 +132,7 @@ def seed_rllib():
 
 def evaluate_in_a_session(tmp_path):
     plan = RunPlan("Seeded-v0", RunOptions(engine="sb3", eval_episodes=2), "PPO", 7)
-    session = Session(plan, tmp_path, Interrupts(), [], print)
+    session = Session(plan, tmp_path, Interrupts(), [], RunDisplay())
     session._evaluate(rlcatalog.build(env=Seeded(), config=MODEL))
     assert Seeded.seeds[:2] == Seeded.seeds[2:]  # likely actions, then sampled ones
     return Seeded.seeds[:2], 7

@@ -20,7 +20,7 @@ from rlcatalog import Catalog
 from rlcatalog.catalog import default_catalog
 from rlcatalog.choice.explanation import explanation_sheet
 from rlcatalog.errors import CatalogError, PluginWarning, reason
-from rlcatalog_cli.app import list_sheet
+from rlcatalog_cli.listing import list_sheet
 from rlcatalog_testing import isolated_catalog
 
 HEALTHY = (

@@ -20,7 +20,7 @@ from rlcatalog_cli import main
 from rlcatalog_cli.app import make_app
 
 #: What Python ignores in a program that asks for nothing else.
-_IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
 def rlcatalog(
@@ -48,7 +48,7 @@ def rlcatalog(
         warnings.catch_warnings(),
     ):
         warnings.resetwarnings()
-        for category in _IGNORED:
+        for category in IGNORED:
             warnings.simplefilter("ignore", category)
         try:
             main(line)

@@ -84,11 +84,11 @@ def printing_thread(monkeypatch):
                 print("noise")
                 time.sleep(0.001)
 
-        def run(arguments):
+        def run(arguments, **options):
             thread = threading.Thread(target=make_noise)
             thread.start()
             try:
-                command(arguments)
+                command(arguments, **options)
             finally:
                 is_over.set()
                 thread.join()

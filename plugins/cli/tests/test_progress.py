@@ -51,11 +51,11 @@ def remove_escapes(text):
 
 def train_20_000_steps(stream, clock):
     """Show a training at 2,000 steps per second, whose mean return is known from step 4,000."""
-    with show_progress("training on CartPole-v1", 20_000, stream=stream) as update:
+    with show_progress("training on CartPole-v1", 20_000, stream=stream) as progress:
         for steps in range(500, 20_001, 500):
             clock.seconds += 0.25
             mean_return = None if steps < 4000 else steps / 100
-            update(steps, mean_return)
+            progress.update(steps, mean_return)
 
 
 def test_progress_in_a_file_has_a_line_per_tenth(clock):
@@ -97,10 +97,10 @@ def test_progress_in_a_file_has_no_colours(clock, monkeypatch):
 
 def play_three_episodes(stream, clock):
     """Show three episodes of 8 seconds each, of which the last one counts for two."""
-    with show_progress("playing", 3, unit="episodes", stream=stream) as update:
+    with show_progress("playing", 3, unit="episodes", stream=stream) as progress:
         for episodes in (1, 2, 4):
             clock.seconds += 8
-            update(episodes, 1.0)
+            progress.update(episodes, 1.0)
 
 
 def test_progress_may_pass_several_tenths_at_once(clock):
@@ -124,10 +124,10 @@ def test_progress_of_slow_episodes_has_decimals(clock):
 def test_progress_of_a_resumed_run_measures_only_its_own_speed(clock):
     file = io.StringIO()
 
-    with show_progress("training", 1000, done=600, stream=file) as update:
+    with show_progress("training", 1000, done=600, stream=file) as progress:
         clock.seconds = 2.0
-        update(620, 0.0)  # steps done, and their mean return
-        update(800, 0.0)
+        progress.update(620, 0.0)  # steps done, and their mean return
+        progress.update(800, 0.0)
 
     # 200 steps since the start, at 600, in 2 seconds, and 200 to go.
     assert file.getvalue() == (
@@ -139,9 +139,9 @@ def test_progress_of_a_resumed_run_measures_only_its_own_speed(clock):
 
 
 def test_progress_in_a_terminal_is_a_bar(terminal, clock):
-    with show_progress("training on CartPole-v1", 1000, stream=terminal) as update:
+    with show_progress("training on CartPole-v1", 1000, stream=terminal) as progress:
         clock.seconds = 0.5
-        update(500, 21.25)
+        progress.update(500, 21.25)
 
     text = remove_escapes(terminal.getvalue())
     assert re.search("training on CartPole-v1 .*50% mean return 21.2, 1,000 steps/s", text)
@@ -154,16 +154,16 @@ def test_progress_in_a_terminal_is_a_bar(terminal, clock):
 def test_progress_in_a_terminal_that_cannot_draw_is_lines(terminal, term, monkeypatch):
     monkeypatch.setenv("TERM", term)
 
-    with show_progress("training", 10, stream=terminal) as update:
-        update(10, 1.0)
+    with show_progress("training", 10, stream=terminal) as progress:
+        progress.update(10, 1.0)
 
     assert terminal.getvalue().startswith("training: 100 %, 10 of 10 steps")
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["file", "terminal"])
 def test_quiet_progress_writes_nothing(stream):
-    with show_progress("training", 10, quiet=True, stream=stream) as update:
-        update(10, 1.0)
+    with show_progress("training", 10, quiet=True, stream=stream) as progress:
+        progress.update(10, 1.0)
 
     assert stream.getvalue() == ""
 

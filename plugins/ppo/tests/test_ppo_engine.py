@@ -43,6 +43,7 @@ class FakePPO:
         self.error = None
         self.steps = 0
         self.stopping = None
+        self.policy = None  # which the session shows
 
     @classmethod
     def restore(cls, checkpoint, env, *, config, record):
@@ -121,6 +122,8 @@ def make_session(plan, folder):
     return SimpleNamespace(
         options=plan.options,
         folder=folder,
+        begin=lambda policy: None,
+        advance=print,
         report=print,
         stopping=None,
         interrupts=Interrupts(),
@@ -326,8 +329,9 @@ def test_callbacks_log_results_before_checkpoints(options, callback_classes, tmp
 
     engine.learn(make_session(plan, tmp_path))
 
-    callbacks = engine.algorithm.callbacks
+    movement, *callbacks = engine.algorithm.callbacks
     assert [type(callback) for callback in callbacks] == callback_classes
+    assert isinstance(movement, engine_module._Movement)  # shows the steps within an iteration
 
 
 def learn(folder, **options):
@@ -336,6 +340,20 @@ def learn(folder, **options):
     engine = PPOEngine(plan)
     engine.learn(make_session(plan, folder))
     return {type(callback): callback for callback in engine.algorithm.callbacks}
+
+
+def test_steps_within_an_iteration_are_shown(tmp_path, capsys):
+    movement = learn(tmp_path)[engine_module._Movement]
+    algo = SimpleNamespace(steps=100, config=SimpleNamespace(num_envs=8))
+
+    movement.on_start(algo)
+    movement.on_step(algo, {})
+    movement.on_step(algo, {})
+    algo.steps = 115  # some of the steps only reset an environment
+    movement.on_update(algo, {})
+    movement.on_step(algo, {})
+
+    assert capsys.readouterr().out.split() == ["108", "116", "123"]
 
 
 def test_checkpoints_follow_options(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 import rlcatalog
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_ppo import commands, environments, video
+from rlcatalog_runs.evaluation import EpisodeResult
 
 #: The environment of the run in the folder `run`.
 RUN_ENV = "Run-v0"
@@ -30,7 +32,7 @@ def calls(monkeypatch):
 
     The folder `run` is a run's, with a config; any other folder has only a policy. Each policy is
     for TensorFlow and has the model config `{"fcnet_hiddens": [3]}`. Two episodes are played, with
-    the returns 1 and 2.
+    the returns 1 and 2 and the lengths 10 and 30.
     """
     calls = {}
 
@@ -77,20 +79,22 @@ def calls(monkeypatch):
     @contextmanager
     def show_progress(text, total, *, unit, quiet):
         calls["progress"] = [(text, total, unit, quiet)]
-        yield lambda episodes, mean: calls["progress"].append((episodes, mean))
+        yield SimpleNamespace(update=lambda *figures: calls["progress"].append(figures))
 
-    def play(policy, vector_env, episodes, *, on_episode, **options):
+    def play_episodes(policy, vector_env, episodes, *, on_episode, **options):
         assert policy == "policy"
         assert vector_env is envs
         calls["play"] = {"episodes": episodes, **options}
-        on_episode(1.0)
-        on_episode(2.0)
+        results = [EpisodeResult(1.0, 10), EpisodeResult(2.0, 30)]
+        for result in results:
+            on_episode(result)
+        return results
 
     monkeypatch.setattr(commands, "policy_of", policy_of)
     monkeypatch.setattr(commands, "env_of", env_of)
     monkeypatch.setattr(environments, "EnvMaker", FakeEnvMaker)
     monkeypatch.setattr(commands, "show_progress", show_progress)
-    monkeypatch.setattr(commands, "play", play)
+    monkeypatch.setattr(commands, "play_episodes", play_episodes)
     return calls
 
 
@@ -103,10 +107,42 @@ def test_evaluate_plays_100_likely_episodes_by_default(calls):
     assert calls["play"] == {"episodes": 100, "seed": 10_000, "explore": False}
 
 
-def test_evaluate_prints_mean_return(calls, capsys):
+#: The output for the returns 1 and 2 and the lengths 10 and 30.
+OUTPUT = """mean return  1.50 ± 0.50 (standard deviation)
+median       1.50
+mean length  20.0 steps
+episodes     2, with deterministic actions
+"""
+
+
+def test_evaluate_prints_returns_and_lengths(calls, capsys):
     commands.evaluate(Path("run"))
 
-    assert capsys.readouterr().out == "mean return 1.50\n"  # of the returns 1 and 2
+    assert capsys.readouterr().out == OUTPUT
+
+
+def test_evaluate_says_that_actions_are_sampled(calls, capsys):
+    commands.evaluate(Path("run"), explore=True)
+
+    assert "2, with sampled actions" in capsys.readouterr().out
+
+
+def test_evaluate_prints_json(calls, capsys):
+    commands.evaluate(Path("run"), as_json=True, seed=3)
+
+    assert json.loads(capsys.readouterr().out) == {
+        "env": "Run-v0",
+        "policy": "run",
+        "seed": 3,
+        "explore": False,
+        "episodes": 2,
+        "return_mean": 1.5,
+        "return_std": 0.5,
+        "return_median": 1.5,
+        "length_mean": 20.0,
+        "returns": [1.0, 2.0],
+        "lengths": [10, 30],
+    }
 
 
 def test_evaluate_shows_mean_return_as_progress(calls):
@@ -235,9 +271,7 @@ def test_video_is_described(calls, capsys):
     commands.evaluate(Path("run"), video=Path("film.mp4"), quiet=True)
 
     # The film of the fixture has 2 episodes and 1,234 frames.
-    assert capsys.readouterr().out == (
-        "video: film.mp4 (episodes: 2, frames: 1,234)\nmean return 1.50\n"
-    )
+    assert capsys.readouterr().out == (f"video: film.mp4 (episodes: 2, frames: 1,234)\n{OUTPUT}")
 
 
 def test_video_and_window_at_once_are_an_error(calls):

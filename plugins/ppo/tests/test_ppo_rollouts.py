@@ -20,7 +20,7 @@ from rlcatalog_ppo import PPO
 from rlcatalog_ppo.advantages import training_batch
 from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.env_state import Resumable
-from rlcatalog_runs.evaluation import play
+from rlcatalog_runs.evaluation import play, play_episodes
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
@@ -414,7 +414,7 @@ def test_play_ends_episodes_that_run_out_of_actions(mode):
     envs = SyncVectorEnv([RunsOutOfActions] * 2, autoreset_mode=mode)
     policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
 
-    assert play(policy, envs, 4) == [3.0, 3.0, 3.0, 3.0]  # 3 steps that pay 1
+    assert play_episodes(policy, envs, 4) == [(3.0, 3)] * 4  # 3 steps that pay 1
 
 
 class PaysForResets(SyncVectorEnv):
@@ -456,15 +456,18 @@ def test_episode_may_be_truncated_where_it_runs_out_of_actions(framework, memory
 def test_play_divides_episodes_among_environments(mode):
     envs, logging_envs = make_logging_envs(mode, n=2)
     policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
-    reported_returns = []
+    reported = []
 
-    returns = play(policy, envs, episodes=7, on_episode=reported_returns.append)
+    results = play_episodes(policy, envs, episodes=7, on_episode=reported.append)
 
     # Four episodes of the first environment, three of the second.
     episodes = [*logging_envs[0].log[:4], *logging_envs[1].log[:3]]
     expected = sorted(sum(episode["rewards"]) for episode in episodes)
-    np.testing.assert_allclose(sorted(returns), expected, rtol=1e-5)
-    assert reported_returns == returns
+    returns = sorted(result.episode_return for result in results)
+    np.testing.assert_allclose(returns, expected, rtol=1e-5)
+    lengths = sorted(result.length for result in results)
+    assert lengths == sorted(len(episode["rewards"]) for episode in episodes)
+    assert reported == results
 
 
 def test_play_leaves_the_environment_open():

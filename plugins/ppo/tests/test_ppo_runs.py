@@ -199,7 +199,7 @@ def test_schedule_of_a_resumed_run_is_stretched(run_resumed_with_changes):
         (["CartPole-v1"], "a resumed run keeps its ENV_ID. Remove ENV_ID."),
         (["--overwrite"], "keeps its --overwrite. Remove --overwrite."),
         (["--set", "lr=fast"], "PPO config key 'lr'"),
-        (["--set", "model=1"], "does not accept 'model'. Use its option"),
+        (["--set", "model=1"], "do not accept 'model'. Use its option"),
         (["--import", "no_such_module"], "--import no_such_module"),
         (["--device", "cuda:99"], "device='cuda:99'"),
         (["--log", "csv,csv"], "'csv' is named twice"),

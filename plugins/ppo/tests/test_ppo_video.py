@@ -59,11 +59,14 @@ def test_evaluate_prints_the_film_and_the_mean_return(tmp_path, capsys):
     evaluate(tmp_path / "policy", env="CartPole-v1", episodes=2, seed=7, video=path)
 
     images, _ = frames(path)
-    *_, line_of_film, line_of_mean = capsys.readouterr().out.splitlines()
+    *_, line_of_film, line_of_mean, _median, line_of_length, _episodes = (
+        capsys.readouterr().out.splitlines()
+    )
     assert line_of_film == f"video: {path} (episodes: 2, frames: {len(images)})"
     # CartPole pays 1 a step, and an episode has a frame more than steps.
     mean_return = len(images) / 2 - 1
-    assert line_of_mean == f"mean return {mean_return:.2f}"
+    assert line_of_mean.startswith(f"mean return  {mean_return:.2f} ± ")
+    assert line_of_length == f"mean length  {mean_return:,.1f} steps"
 
 
 def test_atari_is_filmed_in_its_own_colours(tmp_path):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 
-import gymnasium as gym
 import pytest
 
-from rlcatalog.errors import CatalogError, RunFolderError, SavedPolicyError, UnknownNameError
-from rlcatalog_runs import import_modules, read_config, refuse_taken, run_folder, write_config
+from rlcatalog.errors import RunFolderError, SavedPolicyError
+from rlcatalog_runs import read_config, refuse_taken, run_folder, write_config
 
 # --- folders with a run ---------------------------------------------------------------------------
 
@@ -180,32 +179,3 @@ def test_config_that_is_a_pipe_is_an_error(tmp_path):
 
     with pytest.raises(SavedPolicyError, match="not a regular file"):
         read_config(tmp_path)
-
-
-# --- modules of the user --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["no_such_module_anywhere", "", ".x", "a:b"])
-def test_import_of_a_missing_module_is_an_error(name):
-    with pytest.raises(UnknownNameError, match="--import") as caught:
-        import_modules([name])
-
-    assert isinstance(caught.value, CatalogError)
-
-
-def test_imported_module_registers_its_environments(tmp_path, monkeypatch):
-    # A module may register them when it is imported, or, as this one does, in `register_envs`.
-    code = (
-        "import gymnasium\n"
-        "def register_envs():\n"
-        "    gymnasium.register('Registered-v0', lambda: None)\n"
-    )
-    (tmp_path / "my_envs.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    try:
-        env_id = import_modules(["my_envs"], "Registered-v0")
-    finally:
-        gym.registry.pop("Registered-v0")
-
-    assert env_id == "my_envs:Registered-v0"

@@ -69,6 +69,10 @@ class Turbo(Engine):
     def steps(self):
         return self.done
 
+    @property
+    def columns(self):
+        return {"divergence": "info/kl"}
+
     def describe(self):
         told = {
             "name": self.plan.algorithm,
@@ -84,9 +88,12 @@ class Turbo(Engine):
                 self.done, self.policy, lambda new: (new / "state.json").write_text(str(self.done))
             )
 
+        session.begin(self.policy)
         while self.done < session.options.steps and session.stopping is None:
             self.done += session.options.acme_boost
+            session.advance(self.done)
             row = {"timesteps_total": self.done, "episode_return_mean": float(self.done)}
+            row["info"] = {"kl": self.done / 100}
             session.report(row, lambda: self.policy, episodes=self.done)
             if session.is_checkpoint_due(self.done):
                 save()
@@ -242,6 +249,63 @@ def test_run_leaves_its_files(finished):
         "run.json",
     }
     assert f"learning curve: {folder}/learning_curve.png" in printed
+
+
+def test_train_says_what_it_trains(finished):
+    folder, printed = finished
+
+    # The net has 4 inputs, 4 hidden units, 2 logits and a value: 20 + 10 + 5 weights.
+    assert printed.splitlines()[:5] == [
+        "training  Count on CartPole-v1, engine acme_turbo",
+        "run       100 steps, seed 3",
+        f"folder    {folder}",
+        "net       fcnet, 35 weights, actions from categorical",
+        "device    cpu, with torch",
+    ]
+
+
+def test_train_prints_a_row_per_tenth_and_evaluations(finished):
+    _, printed = finished
+
+    begin = printed.index("      steps")
+    header, *lines = printed[begin:].splitlines()
+    assert header.split() == ["steps", "return", "length", "divergence", "steps/s"]
+    rows = [line.split()[:-1] for line in lines[:7]]  # without the speed
+    assert rows[0] == ["20", "20.0", "-", "0.2"]  # its episodes have no length
+    assert rows[2] == ["60", "60.0", "-", "0.6"]
+    assert lines[3].startswith("evaluation at 60 steps: return ")
+    assert "in 2 episodes" in lines[3]
+    assert rows[5] == ["100", "100.0", "-", "1"]
+    assert lines[6].startswith("evaluation at 100 steps: return ")
+
+
+def test_train_ends_with_the_next_commands(finished):
+    folder, printed = finished
+
+    assert printed.splitlines()[-4:] == [
+        "next:",
+        f"  rlcatalog evaluate {folder}",
+        f"  rlcatalog train --resume {folder} --steps 200",
+        f"  rlcatalog export {folder}",
+    ]
+
+
+def test_quiet_train_prints_only_where_the_results_are(train, tmp_path):
+    folder = tmp_path / "run"
+    _, printed = train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", folder, "--quiet")
+
+    assert printed.splitlines() == [
+        f"policy: {folder}/policy",
+        f"learning curve: {folder}/learning_curve.png",
+    ]
+
+
+def test_train_prints_at_most_a_row_per_tenth(train, tmp_path):
+    arguments = ["-e", "acme_turbo", "-n", 1000, "--acme-boost", 5, "-o", tmp_path / "run"]
+    _, printed = train("CartPole-v1", *arguments)
+
+    steps = re.findall(r"^ +([\d,]+) +[\d.,]+ +- ", printed, re.M)
+    assert steps == ["100", "200", "300", "400", "500", "600", "700", "800", "900", "1,000"]
 
 
 def test_run_writes_its_config_and_record(finished):

@@ -30,6 +30,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog_runs import Interrupted, Interrupts, RunPlan, Session
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
+from rlcatalog_runs.display import RunDisplay
 from rlcatalog_runs.records import read_record
 from rlcatalog_sb3.algorithms import make
 from rlcatalog_sb3.checkpoints import CheckpointCallback, _restore_full_size, _save_buffer, restore
@@ -241,7 +242,7 @@ def make_algorithm(name, folder, *, interrupts=None, **settings):
     algorithm = make(name, env, SMALL, device="cpu", seed=0, **settings)
     algorithm.set_logger(Logger(None, []))
     plan = RunPlan("CartPole-v1", SB3Options(engine="sb3"), name)
-    session = Session(plan, folder, interrupts or Interrupts(), [], print)
+    session = Session(plan, folder, interrupts or Interrupts(), [], RunDisplay())
     return algorithm, CheckpointCallback(session)
 
 

@@ -418,7 +418,7 @@ def test_train_gives_the_weights_of_training_in_python(tmp_path):
     [
         ("--algo PPPO", "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
         ("--set gama=1", "PPO does not accept 'gama'. Did you mean 'gamma'?"),
-        ("--set seed=1", "--set does not accept 'seed'. Use its option instead: --seed"),
+        ("--set seed=1", "--set and --config do not accept 'seed'. Use its option instead: --seed"),
         ("--model use_lstm=true", "use_lstm: PPO keeps no state"),
     ],
 )

@@ -1,4 +1,6 @@
 from .app import main as main, open_env as open_env
+from .config_files import FileConfig as FileConfig, read_config_file as read_config_file
+from .imports import import_modules as import_modules
 from .isolation import (
     describe_exit as describe_exit,
     print_answer as print_answer,
@@ -7,10 +9,17 @@ from .isolation import (
 )
 from .options import (
     AS_JSON as AS_JSON,
+    ConfigFile as ConfigFile,
     FRAMEWORKS as FRAMEWORKS,
     FrameworkName as FrameworkName,
     ModelKeys as ModelKeys,
     Modules as Modules,
     key_values as key_values,
+    model_config as model_config,
 )
-from .progress import show_items as show_items, show_progress as show_progress
+from .progress import (
+    ProgressDisplay as ProgressDisplay,
+    show_items as show_items,
+    show_progress as show_progress,
+)
+from .sheets import print_sheet as print_sheet

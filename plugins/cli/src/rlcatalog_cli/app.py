@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,11 +23,22 @@ from rlcatalog.errors import (
     output_errors,
     shown,
 )
-from rlcatalog.internals import PluginRecord, Sheet, how_to_start
+from rlcatalog.internals import PluginRecord, explanation_sheet
 from rlcatalog.plugins import Part
+from rlcatalog_cli.imports import import_modules
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
+from rlcatalog_cli.listing import framework_names, list_sheet
 from rlcatalog_cli.notices import hide_tensorflow_notices
-from rlcatalog_cli.options import AS_JSON, Command, FrameworkName, ModelKeys, key_values
+from rlcatalog_cli.options import (
+    AS_JSON,
+    Command,
+    ConfigFile,
+    FrameworkName,
+    ModelKeys,
+    Modules,
+    model_config,
+)
+from rlcatalog_cli.sheets import print_sheet
 
 if TYPE_CHECKING:
     # A name of the kernel that only annotations need.
@@ -73,7 +84,7 @@ def list_parts(
             }
         )
     else:
-        print(list_sheet(catalog.plugins, parts).text())
+        print_sheet(list_sheet(catalog.plugins, parts, kind))
 
 
 def _plugin_as_dict(record: PluginRecord) -> dict[str, Any]:
@@ -92,37 +103,9 @@ def _part_as_dict(part: Part) -> dict[str, Any]:
         "name": part.name,
         "distribution": part.distribution,
         "version": part.version,
-        "frameworks": list(part.frameworks),
+        "frameworks": framework_names(part),
         "summary": part.declaration.summary,
     }
-
-
-def list_sheet(plugins: Sequence[PluginRecord], parts: Sequence[Part]) -> Sheet:
-    """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
-    facts = []
-    # The command line itself has commands, even if no other package is installed.
-    has_only_commands = all(part.kind == "command" for part in parts)
-    if has_only_commands:
-        facts.append(("note", f"No parts are installed. {how_to_start()}"))
-
-    plugin_rows = []
-    errors = []
-    for record in plugins:
-        plugin_rows.append((record.name, record.distribution, record.version, record.status))
-        if record.error is not None:
-            errors.append((record.name, f"{record.status}: {record.error}"))
-    part_rows = []
-    for part in parts:
-        frameworks = ", ".join(part.frameworks)
-        part_rows.append(
-            (part.kind, part.name, part.distribution, frameworks, part.declaration.summary)
-        )
-    tables: dict[str, list[tuple[str, ...]]] = {
-        "plugins": [("plugin", "distribution", "version", "status"), *plugin_rows],
-        "parts": [("kind", "name", "distribution", "frameworks", "summary"), *part_rows],
-    }
-    most_rows = max(len(plugin_rows), len(part_rows))  # so that no row is left out
-    return Sheet(f"rlcatalog {__version__}", facts, tables, errors, most=most_rows)
 
 
 def explain(
@@ -131,6 +114,8 @@ def explain(
     ],
     framework: FrameworkName = None,
     model: ModelKeys = None,
+    config_file: ConfigFile = None,
+    modules: Modules = None,
     everything: Annotated[bool, _ALL] = False,
     svg: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Also draw the explanation as an SVG file.")
@@ -138,10 +123,10 @@ def explain(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Show which parts fit an environment, why they fit, and the shapes between them."""
-    with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
+    config = model_config(config_file, model)
+    with redirect_stdout(), open_env(env_id, config, modules or []) as (catalog, env):
         explanation = catalog.explain(config=config, framework=framework, env=env)
         data = explanation.as_dict()
-        text = explanation.text(all=everything)
         if svg is not None:
             picture = explanation.svg()
             with output_errors(svg):
@@ -149,20 +134,28 @@ def explain(
     if as_json:
         print_json(data)
         return
-    print(text)
+    print_sheet(explanation_sheet(data, all=everything))
     if svg is not None:
         print(f"picture: {svg}")
 
 
 @contextmanager
-def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any]]:
-    """Create an environment for a command; yield the catalog, the config and the environment."""
+def open_env(
+    env_id: str, config: Mapping[str, Any], modules: Sequence[str] = ()
+) -> Iterator[tuple[Catalog, Any]]:
+    """Create an environment for a command; yield the catalog and the environment.
+
+    Args:
+        env_id: The environment.
+        config: The model config, which is checked first.
+        modules: Modules to import before.
+    """
+    import_modules(modules)
     catalog = default_catalog()
-    config = key_values(model, "--model")
     catalog.parse_config(config)  # report a wrong key before making an environment
     env = make_env(env_id)
     try:
-        yield catalog, config, env
+        yield catalog, env
     finally:
         close_env(env)
 
@@ -279,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         with hide_tensorflow_notices(), redirection:
             run_command = make_app(arguments)
-            run_command(arguments)
+            run_command(arguments, prog_name="rlcatalog")
     except (CatalogError, OSError) as error:
         lines = f"error: {error}".splitlines()
         print("\n".join(one_line(line, _LONGEST) for line in lines), file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,15 @@ Modules = Annotated[
     typer.Option(
         "--import",
         metavar="MODULE",
-        help="Import a module that registers environments; repeatable.",
+        help="Import a module that registers environments or parts; repeatable.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Read the model config from this YAML file, below `model:`; --model overrides it.",
     ),
 ]
 
@@ -94,6 +103,24 @@ def _takes_one_value(parameter: Any) -> bool:
     counts_occurrences = getattr(parameter, "count", False)  # click's options alone have it
     takes_several_values = parameter.multiple or counts_occurrences
     return not takes_several_values
+
+
+def model_config(file: Path | None, options: list[str] | None) -> dict[str, Any]:
+    """Return the model config of a command's options.
+
+    Args:
+        file: The value of `--config`.
+        options: The values of `--model`, which override those of the file.
+
+    Raises:
+        ConfigError: The file or an option cannot be read.
+    """
+    config: dict[str, Any] = {}
+    if file is not None:
+        from rlcatalog_cli.config_files import read_model_config  # imports PyYAML
+
+        config = read_model_config(file)
+    return config | key_values(options or [], "--model")
 
 
 def key_values(options: list[str], option: str) -> dict[str, Any]:

@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 
 from rlcatalog_cli.isolation import answer_stream
+
+
+class ProgressDisplay(Protocol):
+    """Display of a command's progress; see `show_progress`."""
+
+    def update(self, done: int, mean_return: float | None) -> None:
+        """Show how far the command is.
+
+        Args:
+            done: The number of units done so far.
+            mean_return: The mean return; None before the first episode ends.
+        """
+
+    def print(self, line: str, style: str = "") -> None:
+        """Print a line above the bar.
+
+        Args:
+            line: The line.
+            style: Its style in a terminal, in rich's words, such as `"dim"`.
+        """
 
 
 @contextmanager
@@ -24,12 +52,13 @@ def show_progress(
     unit: str = "steps",
     done: int = 0,
     quiet: bool = False,
+    prints_tenths: bool = True,
     stream: TextIO | None = None,
-) -> Iterator[Callable[[int, float | None], None]]:
+) -> Iterator[ProgressDisplay]:
     """Show a command's progress, mean return, speed and remaining time.
 
-    In a terminal, this is a bar that updates in place. In a file or pipe, it is one line for every
-    10%, without control characters.
+    In a terminal, this is a bar that moves until it disappears at the end. In a file or pipe, it is
+    one line for every 10%, without control characters.
 
     Args:
         text: Description of the work.
@@ -37,11 +66,9 @@ def show_progress(
         unit: The unit of the numbers.
         done: The number of units already done at the start.
         quiet: Show nothing.
+        prints_tenths: Whether a file gets the line for every 10%; False if the command prints lines
+            of its own.
         stream: Stream to write to. If None, standard output.
-
-    Yields:
-        `update(done, mean_return)`, which takes the number of units done so far and the mean return
-        (None before the first episode ends).
     """
     if stream is None:
         stream = sys.stdout
@@ -50,22 +77,16 @@ def show_progress(
         console = _terminal(stream)
     if console is None:
         stream_for_lines = None if quiet else stream
-        lines = _ProgressLines(text, total, unit, done, stream_for_lines)
-        yield lines.update
+        yield _ProgressLines(text, total, unit, done, stream_for_lines, prints_tenths)
         return
-    speed = _Speed(unit, done)
     with _progress_bar(console) as bar:
         task = bar.add_task(text, total=total, completed=done, figures="")
-
-        def update(done: int, mean_return: float | None) -> None:
-            figures = f"{_return_text(mean_return)}, {speed.text(done)}"
-            bar.update(task, completed=done, figures=figures)
-
-        yield update
+        yield _ProgressBar(bar, task, _Speed(unit, done))
 
 
 def _progress_bar(console: Console) -> Progress:
     return Progress(
+        SpinnerColumn(),  # moves even while the number of units stays the same
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
@@ -74,6 +95,7 @@ def _progress_bar(console: Console) -> Progress:
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         TextColumn("left"),
         console=console,
+        transient=True,
     )
 
 
@@ -106,6 +128,30 @@ class _Speed:
         return f"{per_second:.2g} {self._unit}/s"
 
 
+class _ProgressBar:
+    """Progress as a bar in a terminal.
+
+    Args:
+        bar: The bar.
+        task: Its only task.
+        speed: The speed since the bar was shown.
+    """
+
+    def __init__(self, bar: Progress, task: TaskID, speed: _Speed) -> None:
+        self._bar = bar
+        self._task = task
+        self._speed = speed
+
+    def update(self, done: int, mean_return: float | None) -> None:
+        """Move the bar."""
+        figures = f"{_return_text(mean_return)}, {self._speed.text(done)}"
+        self._bar.update(self._task, completed=done, figures=figures)
+
+    def print(self, line: str, style: str = "") -> None:
+        """Print a line above the bar."""
+        self._bar.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 class _ProgressLines:
     """Progress as lines of text, one for every 10%.
 
@@ -115,23 +161,38 @@ class _ProgressLines:
         unit: The unit of the numbers.
         done: The number of units already done at the start.
         stream: Stream to write to; None to show nothing.
+        prints_tenths: Whether to print these lines; otherwise, only those of `print`.
     """
 
-    def __init__(self, text: str, total: int, unit: str, done: int, stream: TextIO | None) -> None:
+    def __init__(
+        self,
+        text: str,
+        total: int,
+        unit: str,
+        done: int,
+        stream: TextIO | None,
+        prints_tenths: bool,
+    ) -> None:
         self._text = text
         self._total = total
         self._unit = unit
         self._stream = stream
+        self._prints_tenths = prints_tenths
         self._last_tenth = self._tenth_of(done)
         self._speed = _Speed(unit, done)
 
     def _tenth_of(self, done: int) -> int:
         return 10 * done // self._total
 
+    def print(self, line: str, style: str = "") -> None:
+        """Print a line."""
+        if self._stream is not None:
+            print(line, file=self._stream, flush=True)
+
     def update(self, done: int, mean_return: float | None) -> None:
         """Print a line if another tenth is done."""
         tenth = self._tenth_of(done)
-        if tenth <= self._last_tenth or self._stream is None:
+        if tenth <= self._last_tenth or not self._prints_tenths:
             return
         self._last_tenth = tenth
         per_second = self._speed.per_second(done)
@@ -142,8 +203,7 @@ class _ProgressLines:
         if per_second:
             units_left = max(self._total - done, 0)
             time_left = str(timedelta(seconds=round(units_left / per_second)))
-        line = f"{self._text}: {amount}, {figures}, {time_left} left"
-        print(line, file=self._stream, flush=True)
+        self.print(f"{self._text}: {amount}, {figures}, {time_left} left")
 
 
 def _return_text(mean_return: float | None) -> str:

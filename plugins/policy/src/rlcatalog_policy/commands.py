@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from rlcatalog_cli import AS_JSON, FrameworkName, ModelKeys, open_env, print_json, redirect_stdout
+from rlcatalog_cli import (
+    AS_JSON,
+    ConfigFile,
+    FrameworkName,
+    ModelKeys,
+    Modules,
+    model_config,
+    open_env,
+    print_json,
+    print_sheet,
+    redirect_stdout,
+)
 from rlcatalog_policy.building import build
 from rlcatalog_policy.summary import summarize_layers
 
@@ -17,11 +28,14 @@ def summary(
     ],
     framework: FrameworkName = None,
     model: ModelKeys = None,
+    config_file: ConfigFile = None,
+    modules: Modules = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Print the model's layers for an environment, with their shapes and numbers of weights."""
     # What plugins print goes to standard error, so that standard output is the answer alone.
-    with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
+    config = model_config(config_file, model)
+    with redirect_stdout(), open_env(env_id, config, modules or []) as (catalog, env):
         env_properties = catalog.read_env(env, config)
         resolution = catalog.resolve(
             env_properties.observation_space, env_properties.action_space, config, framework
@@ -40,4 +54,4 @@ def summary(
     if as_json:
         print_json({"env": env_id, **layers.as_dict()})
     else:
-        print(layers)
+        print_sheet(layers.sheet())

@@ -32,6 +32,32 @@ _KEY_OF_OPTION = {
 }
 
 
+#: Title of a column of `rlcatalog train` → the metric that it shows, if the algorithm has it.
+_METRIC_OF_COLUMN = {"policy loss": "policy_loss", "value loss": "vf_loss", "KL": "kl"}
+
+
+class _Movement(Callback):
+    """Callback that shows the steps within an iteration.
+
+    Args:
+        session: The run.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._steps = 0
+
+    def on_start(self, algo: OnPolicy) -> None:
+        self._steps = algo.steps
+
+    def on_step(self, algo: OnPolicy, step: Mapping[str, Any]) -> None:
+        self._steps += algo.config.num_envs
+        self._session.advance(self._steps)
+
+    def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
+        self._steps = algo.steps
+
+
 class PPOOptions(RunOptions, kw_only=True, frozen=True):
     """Options for the engine, in addition to the common ones; None keeps the
     algorithm's default.
@@ -102,13 +128,23 @@ class PPOEngine(Engine):
     def steps(self) -> int:
         return int(self.algorithm.steps)
 
+    @property
+    def columns(self) -> Mapping[str, str]:
+        metric_names = self.algorithm.objective.metric_names
+        columns = {}
+        for title, name in _METRIC_OF_COLUMN.items():
+            if name in metric_names:
+                columns[title] = f"info/learner/{name}"
+        return columns
+
     def describe(self) -> Mapping[str, Any]:
         algorithm = {"name": type(self.algorithm).__name__, **self.algorithm.config.as_plain()}
         return {"algorithm": algorithm, **describe_policy(self.algorithm.policy)}
 
     def learn(self, session: Session) -> None:
         options = session.options
-        callbacks: list[Callback] = []
+        session.begin(self.algorithm.policy)
+        callbacks: list[Callback] = [_Movement(session)]
         if options.eval_every:
             callbacks.append(
                 Evaluation(options.eval_every, options.eval_episodes, session.folder / BEST)

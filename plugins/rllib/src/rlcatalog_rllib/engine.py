@@ -24,6 +24,16 @@ if TYPE_CHECKING:  # Ray takes seconds to import.
 #: Folder for Ray's checkpoint in each checkpoint of a run.
 ALGORITHM = "algorithm"
 
+#: Title of a column of `rlcatalog train` → the learner's metric that it shows.
+_PPO_METRICS = {"policy loss": "policy_loss", "value loss": "vf_loss", "KL": "mean_kl_loss"}
+_METRICS_OF_COLUMNS = {
+    "PPO": _PPO_METRICS,
+    "APPO": _PPO_METRICS,
+    "IMPALA": {"policy loss": "mean_pi_loss", "value loss": "mean_vf_loss"},
+    "DQN": {"loss": "qf_loss"},
+    "SAC": {"actor loss": "policy_loss", "critic loss": "qf_loss"},
+}
+
 
 class RLlibOptions(RunOptions, kw_only=True, frozen=True):
     """Options for the engine, in addition to the common ones, and run settings."""
@@ -71,6 +81,11 @@ class RLlibEngine(Engine):
         options = plan.options
         name = plan.algorithm
         algorithm_module = importlib.import_module(f"ray.rllib.algorithms.{name.lower()}")
+        # RLlib's notices, such as the one about its new API stack, do not concern the user here.
+        # The level below, for the algorithm, comes too late for those of its config.
+        self._logger = logging.getLogger("ray.rllib")
+        self._log_level = self._logger.level
+        self._logger.setLevel(logging.ERROR)
         config: Any = getattr(algorithm_module, f"{name}Config")()  # one of Ray's classes
         try:
             config.training(**options.settings)
@@ -94,6 +109,11 @@ class RLlibEngine(Engine):
     def steps(self) -> int:
         return self._steps
 
+    @property
+    def columns(self) -> Mapping[str, str]:
+        metrics = _METRICS_OF_COLUMNS[self.plan.algorithm]
+        return {title: f"learner/{name}" for title, name in metrics.items()}
+
     def describe(self) -> Mapping[str, Any]:
         options = self.plan.options
         algorithm = {
@@ -113,11 +133,12 @@ class RLlibEngine(Engine):
         with _built(self._config) as algorithm:
             if self.plan.checkpoint is not None:
                 _restore(algorithm, self.plan.checkpoint)
+            self._begin(session, algorithm)
             self._save(session, algorithm)
             while self._steps < session.options.steps and session.interrupts.pending is None:
                 result = algorithm.train()  # type: ignore[no-untyped-call]
                 self._steps = int(result["num_env_steps_sampled_lifetime"])
-                self._report(session, algorithm, result.get("env_runners", {}))
+                self._report(session, algorithm, result)
                 if session.stopping is not None:
                     break
                 if session.is_checkpoint_due(self._steps):
@@ -125,6 +146,18 @@ class RLlibEngine(Engine):
             self._save(session, algorithm)
             if self._steps < session.options.steps:
                 session.interrupts.check()  # raises an error if a signal has ended the run
+
+    def close(self) -> None:
+        self._logger.setLevel(self._log_level)
+
+    def _begin(self, session: Session, algorithm: Algorithm) -> None:
+        """Show what is trained. Ray decides the device: a GPU if a learner has one."""
+        from rlcatalog_rllib import to_policy
+
+        device = "cpu"
+        if self._config.num_gpus_per_learner:
+            device = "cuda"
+        session.begin(to_policy(algorithm), device)
 
     def _save(self, session: Session, algorithm: Algorithm) -> None:
         """Save the policy and a checkpoint."""
@@ -135,24 +168,38 @@ class RLlibEngine(Engine):
 
         session.save_checkpoint(self._steps, to_policy(algorithm), write)
 
-    def _report(self, session: Session, algorithm: Algorithm, metrics: Mapping[str, Any]) -> None:
+    def _report(self, session: Session, algorithm: Algorithm, result: Mapping[str, Any]) -> None:
         """Report a row.
 
         Args:
             session: The run.
             algorithm: The algorithm.
-            metrics: The metrics of the environment runners.
+            result: What an iteration returned.
         """
         from rlcatalog_rllib import to_policy
 
-        # NaN before the first episode has ended.
-        mean_return = round(float(metrics.get("episode_return_mean", math.nan)), 3)
+        metrics = result.get("env_runners", {})
+        learner_metrics = result.get("learners", {}).get("default_policy", {})
+        losses = {}
+        for name in _METRICS_OF_COLUMNS[self.plan.algorithm].values():
+            if name in learner_metrics:
+                losses[name] = float(learner_metrics[name])
         row = {
             "timesteps_total": self._steps,
-            "episode_return_mean": None if math.isnan(mean_return) else mean_return,
+            "episode_return_mean": _mean_of_episodes(metrics, "episode_return_mean"),
+            "episode_len_mean": _mean_of_episodes(metrics, "episode_len_mean"),
+            "learner": losses,
         }
         episode_count = int(metrics.get("num_episodes_lifetime", 0))
         session.report(row, policy=partial(to_policy, algorithm), episodes=episode_count)
+
+
+def _mean_of_episodes(metrics: Mapping[str, Any], name: str) -> float | None:
+    """Return a mean over the last episodes; None before the first one has ended."""
+    mean = round(float(metrics.get(name, math.nan)), 3)
+    if math.isnan(mean):
+        return None
+    return mean
 
 
 def _count_gpus(device: str | None) -> int:

@@ -14,7 +14,6 @@ from .engines import (
 )
 from .folders import (
     default_folder as default_folder,
-    import_modules as import_modules,
     policy_of as policy_of,
     read_config as read_config,
     refuse_imports as refuse_imports,

@@ -150,6 +150,13 @@ class Engine:
         """Number of environment steps so far."""
         raise NotImplementedError
 
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The losses and other figures that `rlcatalog train` shows of each row, besides steps,
+        return and length: title → name in the row, where `"a/b"` is `row["a"]["b"]`.
+        """
+        return {}
+
     def describe(self) -> Mapping[str, Any]:
         """Return the content of `config.json`: `algorithm`, with its `name` and `seed`, and
         `describe_policy`.
@@ -164,8 +171,10 @@ class Engine:
     def learn(self, session: Session) -> None:
         """Train until `session.options.steps` is reached or `session.stopping` is set.
 
-        Report each row of metrics with `session.report`, and write checkpoints with
-        `session.save_checkpoint`, including one at the end.
+        Call `session.begin` once, and `session.advance` within long iterations, so that the
+        command shows what is trained and how far it is. Report each row of metrics with
+        `session.report`, and write checkpoints with `session.save_checkpoint`, including one at the
+        end.
 
         Args:
             session: The run in progress.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
@@ -20,6 +20,18 @@ from rlcatalog_runs.seeds import SeedStream, derive_env_seeds
 MOST_ENVS_AT_ONCE = 20
 
 
+class EpisodeResult(NamedTuple):
+    """Result of an episode.
+
+    Attributes:
+        episode_return: Undiscounted sum of the rewards.
+        length: Number of steps.
+    """
+
+    episode_return: float
+    length: int
+
+
 def play(
     policy: Policy,
     env: Callable[[], Any] | VectorEnv[Any, Any, Any],
@@ -27,9 +39,22 @@ def play(
     *,
     seed: int | None = None,
     explore: bool = False,
-    on_episode: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Play new episodes, and return their undiscounted returns.
+    """Play new episodes, and return their undiscounted returns; see `play_episodes`."""
+    results = play_episodes(policy, env, episodes, seed=seed, explore=explore)
+    return [result.episode_return for result in results]
+
+
+def play_episodes(
+    policy: Policy,
+    env: Callable[[], Any] | VectorEnv[Any, Any, Any],
+    episodes: int,
+    *,
+    seed: int | None = None,
+    explore: bool = False,
+    on_episode: Callable[[EpisodeResult], None] | None = None,
+) -> list[EpisodeResult]:
+    """Play new episodes, and return their results.
 
     Each environment plays a fixed share of the episodes, because counting the first episodes to
     finish would favor short ones.
@@ -45,7 +70,7 @@ def play(
         seed: Seed from which those of the environments are derived, in the stream for evaluations.
             None for random episodes.
         explore: Whether to sample actions instead of taking the deterministic ones.
-        on_episode: Function that is called with each finished episode's return.
+        on_episode: Function that is called with the result of each episode when it ends.
     """
     if isinstance(env, VectorEnv):
         return _play_side_by_side(policy, env, episodes, seed, explore, on_episode)
@@ -63,15 +88,16 @@ def _play_side_by_side(
     episodes: int,
     seed: int | None,
     explore: bool,
-    on_episode: Callable[[float], None] | None,
-) -> list[float]:
-    """Play new episodes in a vector environment; the arguments are those of `play`."""
+    on_episode: Callable[[EpisodeResult], None] | None,
+) -> list[EpisodeResult]:
+    """Play new episodes in a vector environment; the arguments are those of `play_episodes`."""
     num_envs = envs.num_envs
     # If the episodes cannot be divided equally, the first environments play one more.
     has_one_more = np.arange(num_envs) < episodes % num_envs
     episodes_left = np.full(num_envs, episodes // num_envs) + has_one_more
-    returns: list[float] = []
+    results: list[EpisodeResult] = []
     returns_in_progress = np.zeros(num_envs)
+    lengths_in_progress = np.zeros(num_envs, np.int64)
     stepper = policy.stepper(envs)
     masks = EnvMasks(policy.masks, envs)
     # Any, because Gymnasium accepts a list of seeds but declares an integer only.
@@ -80,29 +106,34 @@ def _play_side_by_side(
     masks.begin(infos)
     done = None
     reward = None
-    while len(returns) < episodes:
+    while len(results) < episodes:
         step = stepper.step(
             obs, done=done, prev_reward=reward, mask=masks.argument, explore=explore
         )
         obs, reward, terminated, truncated, infos = envs.step(step.action)
+        lengths_in_progress += 1
         if stepper.autoreset == "next_step" and done is not None:
             # After the end of an episode, this step only reset the environment.
             reward = np.where(done, 0.0, reward)
+            lengths_in_progress[done] = 0
         returns_in_progress += reward
         done = terminated | truncated
         masks.after_step(infos, done)
         for index in np.flatnonzero(done):
             if episodes_left[index] > 0:
                 episodes_left[index] -= 1
-                returns.append(float(returns_in_progress[index]))
+                episode_return = float(returns_in_progress[index])
+                result = EpisodeResult(episode_return, int(lengths_in_progress[index]))
+                results.append(result)
                 if on_episode is not None:
-                    on_episode(returns[-1])
+                    on_episode(result)
             returns_in_progress[index] = 0.0
+            lengths_in_progress[index] = 0
         # In mode "disabled", Gymnasium leaves the resets to its caller.
         if stepper.autoreset == "disabled" and done.any():
             obs, infos = envs.reset(options={"reset_mask": done})
             masks.after_reset(infos, done)
-    return returns
+    return results
 
 
 def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
@@ -117,6 +148,21 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
         "return_std": statistics.pstdev(returns),
         "sampled_return_mean": statistics.fmean(sampled),
         "episodes": len(returns),
+    }
+
+
+def describe_episodes(results: Sequence[EpisodeResult]) -> dict[str, float]:
+    """Return the figures of several episodes: mean, standard deviation and median of the returns,
+    the mean length, and the number of episodes.
+    """
+    returns = [result.episode_return for result in results]
+    lengths = [result.length for result in results]
+    return {
+        "return_mean": statistics.fmean(returns),
+        "return_std": statistics.pstdev(returns),
+        "return_median": statistics.median(returns),
+        "length_mean": statistics.fmean(lengths),
+        "episodes": len(results),
     }
 
 

@@ -4,7 +4,6 @@ it.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -22,11 +21,9 @@ from rlcatalog import Catalog, default_catalog
 from rlcatalog.errors import (
     RunFolderError,
     SavedPolicyError,
-    UnknownNameError,
     output_errors,
     shown,
 )
-from rlcatalog.internals import look_here
 from rlcatalog_policy import Manifest, forget, read_json, write_file
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog_runs.locks import FolderLock
@@ -285,38 +282,6 @@ def env_of(folder: Path, imported: Iterable[str] | None = None) -> tuple[str, di
         )
     config = read_config(folder, imported or ())
     return config["env"], config["algorithm"]["env_config"]
-
-
-def import_modules(names: Iterable[str], env_id: str | None = None) -> str | None:
-    """Import the modules, named by the user, that register environments on import or in
-    `register_envs()`.
-
-    Args:
-        names: The modules.
-        env_id: An environment, or None.
-
-    Returns:
-        The environment. If one of the modules has just registered the environment, its name
-        includes the module.
-
-    Raises:
-        UnknownNameError: A module cannot be imported.
-    """
-    from gymnasium import registry
-
-    for name in names:
-        look_here(name)  # as `python` does, also look in the current folder
-        was_unknown = env_id not in registry
-        try:
-            module = importlib.import_module(name)
-            register_envs = getattr(module, "register_envs", None)  # of a user's module
-            if register_envs is not None:
-                register_envs()
-        except (ImportError, ValueError, TypeError) as error:
-            raise UnknownNameError(f"--import {name}: {type(error).__name__}: {error}") from error
-        if was_unknown and env_id in registry:
-            env_id = f"{name}:{env_id}"
-    return env_id
 
 
 def refuse_imports(

@@ -20,6 +20,7 @@ from rlcatalog_runs.checkpoints import (
     prune_checkpoints,
 )
 from rlcatalog_runs.comparison import draw
+from rlcatalog_runs.display import RunDisplay
 from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan
 from rlcatalog_runs.evaluation import keep_random_state, play, summarize
 from rlcatalog_runs.folders import BEST, CURVE, POLICY, run_folder, write_config
@@ -40,7 +41,7 @@ class Session:
         folder: The run's folder.
         interrupts: Pending requests to stop.
         logs: Logs that receive each metrics row.
-        show: Function that also receives each metrics row.
+        display: Display that shows the run.
 
     Attributes:
         stopping: The reason why the run should end before its last step, or None.
@@ -53,7 +54,7 @@ class Session:
         folder: Path,
         interrupts: Interrupts,
         logs: list[Writer],
-        show: Callable[[Mapping[str, Any]], None],
+        display: RunDisplay,
     ) -> None:
         self.plan = plan
         self.folder = folder
@@ -62,13 +63,32 @@ class Session:
         self.stopping: str | None = None
         self.saved: int | None = None
         self._logs = logs
-        self._show = show
+        self._display = display
         #: Number of steps at the last evaluation.
         self._last_evaluation = plan.steps
         #: The best mean return in an evaluation so far.
         self._best: float | None = None
         if plan.checkpoint is not None:
             self._best = best_evaluation(read_rows(folder))
+
+    def begin(self, policy: Policy, device: str | None = None) -> None:
+        """Show the policy that is trained; an engine calls this once, before the first step.
+
+        Args:
+            policy: The policy.
+            device: The device of the model that is trained. If None, the policy's.
+        """
+        if device is None:
+            device = policy.device
+        self._display.begin(policy, device)
+
+    def advance(self, steps: int) -> None:
+        """Show the progress within an iteration; an engine may call this after each step.
+
+        Args:
+            steps: The number of environment steps so far.
+        """
+        self._display.advance(steps)
 
     def report(
         self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0
@@ -93,7 +113,7 @@ class Session:
             self._stop_at_target(row, episodes)
         for log in self._logs:
             log.write(row)
-        self._show(row)
+        self._display.add_row(row)
 
     def save_checkpoint(self, steps: int, policy: Policy, write: Callable[[Path], None]) -> None:
         """Save the policy, and a checkpoint at this number of environment steps unless there
@@ -174,7 +194,7 @@ def _begins_new_period(steps: int, last_steps: int, *, every: int) -> bool:
 def train(
     engine: Engine,
     folder: Path,
-    show: Callable[[Mapping[str, Any]], None],
+    display: RunDisplay,
     *,
     overwrite: bool = False,
 ) -> Session:
@@ -184,7 +204,7 @@ def train(
     Args:
         engine: The engine.
         folder: The run's folder.
-        show: Function that receives each metrics row.
+        display: Display that shows the run.
         overwrite: Whether to replace the run in the folder.
 
     Raises:
@@ -217,7 +237,7 @@ def train(
         logs = writers(options.log, folder, config, after=steps_before)
         for log in logs:
             stack.callback(log.close)
-        session = Session(plan, folder, interrupts, logs, show)
+        session = Session(plan, folder, interrupts, logs, display)
         title = f"{plan.algorithm} on {plan.env_id}, seed {plan.seed}"
         try:
             with closing(engine):

@@ -31,8 +31,9 @@ POLICY = "policy"
 #: Entries in a checkpoint. Only off-policy algorithms have a replay buffer.
 ALGORITHM = "algorithm.zip"
 BUFFER = "replay_buffer.pkl"
-#: The logger's column for the mean return of the last episodes.
+#: The logger's columns for the mean return and the mean length of the last episodes.
 MEAN_RETURN = "rollout/ep_rew_mean"
+MEAN_LENGTH = "rollout/ep_len_mean"
 
 
 class Stopped(Exception):
@@ -67,6 +68,7 @@ class CheckpointCallback(BaseCallback):
             # This step is counted already, but it is not in the replay buffer yet and will be lost.
             self.model.num_timesteps -= self.model.n_envs
         self.session.interrupts.check()
+        self.session.advance(self.model.num_timesteps)
         return True  # continue the rollout
 
     def _on_rollout_end(self) -> None:
@@ -134,6 +136,7 @@ class RowWriter(KVWriter):
         row = {
             "timesteps_total": step,
             "episode_return_mean": columns.get(MEAN_RETURN),
+            "episode_len_mean": columns.get(MEAN_LENGTH),
             **columns,
         }
         episode_count = len(self._algorithm.ep_info_buffer or ())

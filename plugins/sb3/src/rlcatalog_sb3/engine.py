@@ -21,6 +21,24 @@ from rlcatalog_runs import (
 )
 from rlcatalog_sb3.algorithms import ALGORITHMS, make
 
+#: Losses of algorithms that learn from rollouts, and of those with an actor and critics.
+_ROLLOUT_LOSSES = {
+    "policy loss": "train/policy_gradient_loss",
+    "value loss": "train/value_loss",
+    "KL": "train/approx_kl",
+}
+_ACTOR_AND_CRITIC_LOSSES = {"actor loss": "train/actor_loss", "critic loss": "train/critic_loss"}
+#: Algorithm → title of a column of `rlcatalog train` → the logger's column that it shows.
+_COLUMNS = {
+    "PPO": _ROLLOUT_LOSSES,
+    "MaskablePPO": _ROLLOUT_LOSSES,
+    "RecurrentPPO": _ROLLOUT_LOSSES,
+    "A2C": {"policy loss": "train/policy_loss", "value loss": "train/value_loss"},
+    "DQN": {"loss": "train/loss"},
+    "SAC": _ACTOR_AND_CRITIC_LOSSES,
+    "TD3": _ACTOR_AND_CRITIC_LOSSES,
+}
+
 
 class SB3Options(RunOptions, kw_only=True, frozen=True):
     """Options for the engine, in addition to the common ones, and run settings."""
@@ -84,12 +102,15 @@ class SB3Engine(Engine):
                 plan.algorithm, plan.checkpoint, env=env, device=options.device, seed=seed
             )
         # A policy that cannot be converted raises an error here, before the run begins.
-        policy = policy_of(self.algorithm)
-        self._policy_description = describe_policy(policy)
+        self._policy = policy_of(self.algorithm)
 
     @property
     def steps(self) -> int:
         return int(self.algorithm.num_timesteps)
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return _COLUMNS[self.plan.algorithm]
 
     def describe(self) -> Mapping[str, Any]:
         options = self.plan.options
@@ -100,13 +121,14 @@ class SB3Engine(Engine):
             "seed": self.plan.seed,
             **options.settings,
         }
-        return {"algorithm": algorithm, **self._policy_description}
+        return {"algorithm": algorithm, **describe_policy(self._policy)}
 
     def learn(self, session: Session) -> None:
         from stable_baselines3.common.logger import Logger
 
         from rlcatalog_sb3.checkpoints import CheckpointCallback, RowWriter, Stopped
 
+        session.begin(self._policy, str(self.algorithm.device))
         remaining_steps = session.options.steps - self.plan.steps
         logger = Logger(folder=None, output_formats=[RowWriter(session, self.algorithm)])
         self.algorithm.set_logger(logger)

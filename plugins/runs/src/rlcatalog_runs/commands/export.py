@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from rlcatalog.catalog import default_catalog, make_env
-from rlcatalog_cli import Modules, redirect_stdout
+from rlcatalog_cli import Modules, import_modules, redirect_stdout
 from rlcatalog_policy import load, read_manifest
-from rlcatalog_runs.folders import POLICY, env_of, import_modules, policy_of, unwritten_spaces
+from rlcatalog_runs.folders import POLICY, env_of, policy_of, unwritten_spaces
+from rlcatalog_runs.import_hints import hint_at_imports
 
 
 def export(
@@ -34,7 +35,7 @@ def export(
     modules: Modules = None,
 ) -> None:
     """Export a trained policy as one file."""
-    with redirect_stdout():
+    with redirect_stdout(), hint_at_imports(run, modules or []):
         catalog = default_catalog()
         if out is None:
             format = format or "onnx"
@@ -58,4 +59,5 @@ def export(
         interface = policy.export(out, format)
     inputs = ", ".join(port.name for port in interface.inputs)
     outputs = ", ".join(port.name for port in interface.outputs)
-    print(f"{out}: inputs {inputs}; outputs {outputs}")
+    print(f"{out}: inputs {inputs}")
+    print(f"  outputs {outputs}")

@@ -14,7 +14,7 @@ import typer
 
 from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
-from rlcatalog_cli import key_values, show_progress
+from rlcatalog_cli import import_modules, key_values, read_config_file
 from rlcatalog_runs.checkpoints import run_of
 from rlcatalog_runs.commands.several_seeds import (
     is_given,
@@ -30,6 +30,7 @@ from rlcatalog_runs.commands.train_options import (
     parameters,
     refuse_foreign,
 )
+from rlcatalog_runs.commands.train_screen import show_run
 from rlcatalog_runs.engines import (
     DEFAULT_ENGINE,
     Engine,
@@ -42,10 +43,10 @@ from rlcatalog_runs.folders import (
     CURVE,
     POLICY,
     default_folder,
-    import_modules,
     read_config,
     refuse_taken,
 )
+from rlcatalog_runs.import_hints import hint_at_imports
 from rlcatalog_runs.interrupts import Interrupted
 from rlcatalog_runs.logs import log_names
 from rlcatalog_runs.session import train as train_run
@@ -77,6 +78,8 @@ def train(
         raise ConfigError(
             "train: pass an environment, such as CartPole-v1, or resume a run with --resume PATH."
         )
+    if "config" in typed:
+        _add_config_file(typed)
     engine_name = options["engine"]
     out = options["out"]
     overwrite = options["overwrite"]
@@ -109,6 +112,19 @@ def train(
     _run(engine, folder, modules, quiet=options["quiet"], overwrite=overwrite)
 
 
+def _add_config_file(typed: dict[str, Any]) -> None:
+    """Replace the option `config` by the keys in its file; keys that the user typed override them.
+
+    Args:
+        typed: Options that the user typed.
+    """
+    file_config = read_config_file(typed.pop("config"))
+    if file_config.model:
+        typed["model"] = file_config.model | typed.get("model", {})
+    if file_config.settings:
+        typed["settings"] = file_config.settings | typed.get("settings", {})
+
+
 def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     """Resume a run.
 
@@ -119,6 +135,28 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     directory = typed["resume"]
     _refuse_fixed(directory, FIXED & set(typed))
     folder = run_of(directory)
+    with hint_at_imports(folder, modules):
+        engine = _resumed_engine(directory, folder, typed, modules)
+    plan = engine.plan
+    kind = type(engine)
+    notice = f"resuming after {plan.steps:,} steps"
+    if kind.not_restored:
+        notice += f"; {kind.not_restored}"
+    print(notice)
+    _run(engine, folder, modules, quiet=typed.get("quiet", False))
+
+
+def _resumed_engine(
+    directory: Path, folder: Path, typed: Mapping[str, Any], modules: list[str]
+) -> Engine:
+    """Return the engine of a run that is resumed.
+
+    Args:
+        directory: The folder that the user typed: the run's, or the one of a checkpoint.
+        folder: The run's folder.
+        typed: Options that the user typed.
+        modules: Modules passed with `--import`.
+    """
     config = read_config(folder, modules)
     name = engine_of(folder, config)
     kind = engine_class(name)
@@ -137,12 +175,7 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     # Values from the file are checked like values from the command line.
     if plan.options.log:
         log_names(",".join(plan.options.log))
-    engine = kind(plan)
-    notice = f"resuming after {plan.steps:,} steps"
-    if kind.not_restored:
-        notice += f"; {kind.not_restored}"
-    print(notice)
-    _run(engine, folder, modules, quiet=typed.get("quiet", False))
+    return kind(plan)
 
 
 def _resume_line(plan: RunPlan, kind: type[Engine], modules: list[str], folder: Path | str) -> str:
@@ -150,10 +183,29 @@ def _resume_line(plan: RunPlan, kind: type[Engine], modules: list[str], folder: 
     words = ["rlcatalog", "train", "--resume", str(folder)]
     if kind.trusts_checkpoints:
         words += ["--engine", plan.options.engine]
+    return shlex.join([*words, *_import_options(plan, modules)])
+
+
+def _import_options(plan: RunPlan, modules: list[str]) -> list[str]:
+    """Return the options that import the modules of a run, with which other commands use it."""
     modules_in_env_id = plan.env_id.split(":")[:-1]
+    options = []
     for module in dict.fromkeys([*modules, *modules_in_env_id]):  # each once
-        words += ["--import", module]
-    return shlex.join(words)
+        options += ["--import", module]
+    return options
+
+
+def _next_commands(
+    plan: RunPlan, kind: type[Engine], modules: list[str], folder: Path
+) -> list[str]:
+    """Return what a user may do with a run that has ended: evaluate, train further, export."""
+    imports = _import_options(plan, modules)
+    resume = _resume_line(plan, kind, modules, folder)
+    return [
+        shlex.join(["rlcatalog", "evaluate", str(folder), *imports]),
+        f"{resume} --steps {2 * plan.options.steps}",
+        shlex.join(["rlcatalog", "export", str(folder), *imports]),
+    ]
 
 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
@@ -171,14 +223,8 @@ def _run(
     """Train while showing progress, and print where the results are."""
     plan = engine.plan
     try:
-        with show_progress(
-            f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet
-        ) as update:
-
-            def show(row: Mapping[str, Any]) -> None:
-                update(row["timesteps_total"], row["episode_return_mean"])
-
-            session = train_run(engine, folder, show, overwrite=overwrite)
+        with show_run(engine, folder, quiet=quiet) as display:
+            session = train_run(engine, folder, display, overwrite=overwrite)
     except Interrupted as interrupt:
         print(
             f"Interrupted by {interrupt}. The run up to step {engine.steps:,} is saved. To"
@@ -190,6 +236,10 @@ def _run(
         print(f"ended after {engine.steps:,} steps: {session.stopping}")
     print(f"policy: {folder / POLICY}")
     print(f"learning curve: {folder / CURVE}")
+    if not quiet:
+        print("next:")
+        for command in _next_commands(plan, type(engine), modules, folder):
+            print(f"  {command}")
 
 
 # Its options: the common ones, and the installed engines' own.

@@ -109,7 +109,7 @@ COMMON = {
             "modules",
             list[str],
             "MODULE",
-            "Import a module that registers environments; repeatable.",
+            "Import a module that registers environments or parts; repeatable.",
             flags=("--import",),
         ),
         Option("quiet", bool, metavar=None, help="Show no progress.", default=False),
@@ -128,6 +128,13 @@ COMMON = {
             "KEY=VALUE",
             "Set a key of the model config; repeatable.",
             flags=("--model", "-m"),
+        ),
+        Option(
+            "config",
+            Path,
+            "FILE",
+            "Read the config from this YAML file: algorithm config keys, and model config keys"
+            " below `model:`; --model and --set override it.",
         ),
         Option(
             "settings",
@@ -233,11 +240,14 @@ OPTIONS_OF_ALL_ENGINES = frozenset(
         "quiet",
         "algo",
         "model",
+        "config",
         "settings",
     }
 )
 #: Options that a resumed run cannot change.
-FIXED = frozenset({"env_id", "out", "overwrite", "seed", "seeds", "algo", "framework", "model"})
+FIXED = frozenset(
+    {"env_id", "out", "overwrite", "seed", "seeds", "algo", "framework", "model", "config"}
+)
 #: Name of a parameter → how the user types it.
 _FLAGS = {"env_id": "ENV_ID"}
 for _options_of_group in COMMON.values():
@@ -317,7 +327,8 @@ def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) ->
     """
     for key in sorted(kind.reserved.keys() & typed.get("settings", {}).keys()):
         raise ConfigError(
-            f"--set does not accept {key!r}. Use its option instead: {kind.reserved[key]}."
+            f"--set and --config do not accept {key!r}. Use its option instead:"
+            f" {kind.reserved[key]}."
         )
     for name in typed:
         if name not in OPTIONS_OF_ALL_ENGINES and name not in kind.options.__struct_fields__:
