@@ -164,8 +164,8 @@ class RecurrentCell(nn.Module):
         packed = (x.index_select(0, places), batch_sizes)
         y, *states_by_layer = self._layer(packed, _with_layers(begin), options)
         padded = y.new_zeros(len(x), self.size).index_copy(0, places, y)
-        states = [self._of_one_layer(state) for state in states_by_layer]
-        return padded, *[state.index_select(0, order_back) for state in states]
+        ends = [self._of_one_layer(state) for state in states_by_layer]
+        return padded, *[end.index_select(0, order_back) for end in ends]
 
     def _of_one_layer(self, state: Tensor) -> Tensor:
         """Return the state `[S, size]` of the only layer of `[1, S, size]`.

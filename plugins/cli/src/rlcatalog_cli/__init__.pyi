@@ -9,8 +9,8 @@ from .isolation import (
 )
 from .options import (
     AS_JSON as AS_JSON,
-    ConfigFile as ConfigFile,
     FRAMEWORKS as FRAMEWORKS,
+    ConfigFile as ConfigFile,
     FrameworkName as FrameworkName,
     ModelKeys as ModelKeys,
     Modules as Modules,
