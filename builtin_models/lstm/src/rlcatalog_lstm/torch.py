@@ -170,7 +170,7 @@ class RecurrentCell(nn.Module):
     def _of_one_layer(self, state: Tensor) -> Tensor:
         """Return the state `[S, size]` of the only layer of `[1, S, size]`.
 
-        PyTorch 2.12 traces an LSTM's state as `[1, 1, S, size]`, so this is no index.
+        An index of 0 would be wrong where PyTorch 2.12 traces an LSTM's state, `[1, 1, S, size]`.
         """
         return state.reshape(-1, self.size)
 
