@@ -133,7 +133,6 @@ class RLlibEngine(Engine):
         with _built(self._config) as algorithm:
             if self.plan.checkpoint is not None:
                 _restore(algorithm, self.plan.checkpoint)
-            self._begin(session, algorithm)
             self._save(session, algorithm)
             while self._steps < session.options.steps and session.interrupts.pending is None:
                 result = algorithm.train()  # type: ignore[no-untyped-call]
@@ -150,23 +149,24 @@ class RLlibEngine(Engine):
     def close(self) -> None:
         self._logger.setLevel(self._log_level)
 
-    def _begin(self, session: Session, algorithm: Algorithm) -> None:
-        """Show what is trained. Ray decides the device: a GPU if a learner has one."""
-        from rlcatalog_rllib import to_policy
-
-        device = "cpu"
-        if self._config.num_gpus_per_learner:
-            device = "cuda"
-        session.begin(to_policy(algorithm), device)
-
     def _save(self, session: Session, algorithm: Algorithm) -> None:
-        """Save the policy and a checkpoint."""
+        """Save the policy and a checkpoint; before the first one, show what is trained."""
         from rlcatalog_rllib import to_policy
 
         def write(folder: Path) -> None:
             algorithm.save_to_path(str((folder / ALGORITHM).absolute()))
 
-        session.save_checkpoint(self._steps, to_policy(algorithm), write)
+        policy = to_policy(algorithm)
+        is_first = session.saved is None
+        if is_first:
+            session.begin(policy, self._device())
+        session.save_checkpoint(self._steps, policy, write)
+
+    def _device(self) -> str:
+        """Return the device of the learners, which Ray chooses."""
+        if self._config.num_gpus_per_learner:
+            return "cuda"
+        return "cpu"
 
     def _report(self, session: Session, algorithm: Algorithm, result: Mapping[str, Any]) -> None:
         """Report a row.

@@ -102,7 +102,8 @@ class SB3Engine(Engine):
                 plan.algorithm, plan.checkpoint, env=env, device=options.device, seed=seed
             )
         # A policy that cannot be converted raises an error here, before the run begins.
-        self._policy = policy_of(self.algorithm)
+        policy = policy_of(self.algorithm)
+        self._policy_description = describe_policy(policy)
 
     @property
     def steps(self) -> int:
@@ -121,14 +122,14 @@ class SB3Engine(Engine):
             "seed": self.plan.seed,
             **options.settings,
         }
-        return {"algorithm": algorithm, **describe_policy(self._policy)}
+        return {"algorithm": algorithm, **self._policy_description}
 
     def learn(self, session: Session) -> None:
         from stable_baselines3.common.logger import Logger
 
-        from rlcatalog_sb3.checkpoints import CheckpointCallback, RowWriter, Stopped
+        from rlcatalog_sb3.checkpoints import CheckpointCallback, RowWriter, Stopped, policy_of
 
-        session.begin(self._policy, str(self.algorithm.device))
+        session.begin(policy_of(self.algorithm), str(self.algorithm.device))
         remaining_steps = session.options.steps - self.plan.steps
         logger = Logger(folder=None, output_formats=[RowWriter(session, self.algorithm)])
         self.algorithm.set_logger(logger)

@@ -109,7 +109,7 @@ class TrainScreen(RunDisplay):
             self._last_tenth = tenth
             self._print_row(row, steps)
         if "evaluation" in row:
-            self._progress.print(evaluation_line(row["evaluation"], steps))
+            self._progress.print(evaluation_line(row["evaluation"], steps), style="cyan")
 
     def _print_row(self, row: Mapping[str, Any], steps: int) -> None:
         if not self._has_header:
