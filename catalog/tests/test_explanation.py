@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
-from rlcatalog import EnvWrapperSpec, Match, ModelSpec, Rank
+from rlcatalog import EnvWrapperSpec, Match, ModelSpec, Rank, Stage
 from rlcatalog.choice import Explanation
 from rlcatalog.choice.explanation import Section, explanation_html, explanation_sheet, outline
 from rlcatalog.errors import MissingExtraError
@@ -186,6 +186,23 @@ def test_data_has_the_number_of_weights(catalog, data):
 
     assert data["weights"] == WEIGHTS
     assert unknown["weights"] is None  # acme_net does not declare its stages
+
+
+def test_weights_are_unknown_if_a_part_knows_only_a_lower_bound():
+    def describe(request):
+        return [Stage("features", (3,), weights=12, whole=False)]
+
+    spec = ModelSpec("acme_net", {"torch": "m:C"}, "", describe=describe)
+    catalog = isolated_catalog(
+        "rlcatalog-preprocessors",
+        "rlcatalog-categorical",
+        PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme"),
+    )
+
+    config = {"custom_model": "acme_net"}
+    explanation = catalog.explain(THREE_FEATURES, TWO_ACTIONS, config, "torch")
+
+    assert explanation.as_dict()["weights"] is None
 
 
 def test_data_has_the_parts_that_do_not_learn(catalog, data):
