@@ -131,6 +131,13 @@ def cases():
             lstm_num_layers=2,
         ),
         "parts, lstm": _case(VECTOR, PARTS, recurrent=True, **LSTM, lstm_use_prev_action=True),
+        "one of, lstm": _case(
+            VECTOR,
+            OneOf([PARTS, Box(-3, 9, (2,), np.float32)]),
+            recurrent=True,
+            **LSTM,
+            lstm_use_prev_action=True,
+        ),
         "autoregressive": _case(
             VECTOR,
             Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32)}),

@@ -62,7 +62,7 @@ def near(expected, found, tolerance, what):
         assert list(expected) == list(found), what
         for key in expected:
             near(expected[key], found[key], tolerance, f"{what}[{key!r}]")
-    elif isinstance(expected, tuple):
+    elif isinstance(expected, tuple | list):  # a list has an action for each row
         for i, (one, other) in enumerate(zip(expected, found, strict=True)):
             near(one, other, tolerance, f"{what}[{i}]")
     elif expected is None:
