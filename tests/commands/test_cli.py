@@ -141,6 +141,8 @@ def test_list_kind_leaves_out_other_parts():
         "gumbel_softmax",
         "multi_action",
         "multi_categorical",
+        "one_of",
+        "quantiles",
         "slate_multi_categorical",
         "squashed_gaussian",
     ]

@@ -76,7 +76,7 @@ def test_tests_and_records_of_learning_match(path):
 
 
 def test_tests_of_learning_exist():
-    assert len(TESTS) == 10
+    assert len(TESTS) == 12
     assert len(RECORDS) >= 30
 
 

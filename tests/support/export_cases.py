@@ -117,6 +117,7 @@ def cases():
         "gumbel softmax, images": _case(
             IMAGE, Discrete(3), custom_action_dist="gumbel_softmax", **CONVS
         ),
+        "quantiles": _case(VECTOR, Discrete(3), custom_action_dist="quantiles", num_quantiles=4),
         "dirichlet, text": _case(
             Dict({"t": Text(4), "v": VECTOR, "o": OneOf([VECTOR, Discrete(2)])}),
             Simplex((2, 3)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class Ops(NumpyOps):
         return x.astype(dtype)
 
     def flat(self, x: Array) -> Array:
-        return x.reshape(len(x), -1)
+        return x.reshape(len(x), math.prod(x.shape[1:]))
 
     def total(self, values: Sequence[Array]) -> Any:
         return sum(values)

@@ -36,6 +36,25 @@ class SavablePolicy(BasePolicy):
         return self.constructor_arguments()
 
 
+class GreedyPolicy(SavablePolicy):
+    """Policy whose `predict` and `forward` take the actions of `best_actions`.
+
+    Stable-Baselines3's `predict` asks the private method `_predict` for them. If another version
+    asks a different one, `predict` raises an error.
+    """
+
+    def best_actions(self, obs: Any) -> Any:
+        """Return the best actions `[B]` for observations."""
+        raise NotImplementedError
+
+    def forward(self, obs: Any, deterministic: bool = True) -> Any:
+        """Return the best actions `[B]`, int64."""
+        return self.best_actions(obs)
+
+    def _predict(self, observation: Any, deterministic: bool = True) -> Any:
+        return self.best_actions(observation)
+
+
 class RandomActionSource(OffPolicyAlgorithm):
     """Off-policy algorithm that asks its own method for random actions.
 

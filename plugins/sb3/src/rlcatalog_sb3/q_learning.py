@@ -17,7 +17,7 @@ from rlcatalog.frameworks import Array
 from rlcatalog_sb3.memories import run_without_memory
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.policies import CatalogBasePolicy
-from rlcatalog_sb3.private_api import RandomActionSource
+from rlcatalog_sb3.private_api import GreedyPolicy, RandomActionSource
 from rlcatalog_sb3.refusals import BuilderClass, builder_of
 from rlcatalog_sb3.spaces import Space, q_learning_defaults
 from rlcatalog_torch import LOWEST, dueling_values, values_of
@@ -74,7 +74,7 @@ def mask_values(values: Tensor, allowed: Tensor | None) -> Tensor:
     return torch.where(allowed | allows_nothing, values, LOWEST[values.dtype])
 
 
-class CatalogQPolicy(CatalogBasePolicy):
+class CatalogQPolicy(GreedyPolicy, CatalogBasePolicy):
     """Policy for `rlcatalog_sb3.DQN`, whose whole Q-network comes from the catalog.
 
     `DQN(CatalogQPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. Action
@@ -223,13 +223,10 @@ class CatalogQPolicy(CatalogBasePolicy):
         self.warn_of_masks()
         return self.actor_critic.observer.mask(obs)
 
-    def forward(self, obs: PyTorchObs, deterministic: bool = True) -> Tensor:
+    def best_actions(self, obs: PyTorchObs) -> Tensor:
         """Return the allowed actions with the highest values, int64 `[B]`."""
-        return self._predict(obs, deterministic)
-
-    def _predict(self, observation: PyTorchObs, deterministic: bool = True) -> Tensor:
-        self.allowed_actions(observation)  # raises an error if none is
-        return self.action_values(observation).argmax(dim=1)
+        self.allowed_actions(obs)  # raises an error if none is
+        return self.action_values(obs).argmax(dim=1)
 
     def action_values(self, obs: PyTorchObs) -> Tensor:
         """Return the values `[B, n]` of all actions; a forbidden action has the lowest number."""
