@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rlcatalog.errors import ConfigError
+from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.plugins import Part, Request
 
 
@@ -20,16 +20,24 @@ def check_trunk_embeds(trunk: Part, request: Request, keys: Collection[str]) -> 
 
     Raises:
         ConfigError: It would read them as numbers.
+        NotServedError: Another package's code for the framework would.
     """
-    if trunk.undeclared:
+    if trunk.undeclared or not request.embedded:
         return
-    embedded = request.embedded
-    if not embedded or "embeddings" in keys:
+    paths = " and ".join(leaf.path for leaf in request.embedded)
+    for extension in trunk.extensions.get(request.framework or "", ()):
+        if "embeddings" not in extension.declaration.reads:
+            raise NotServedError(
+                f"embeddings: the code of {trunk.name!r} for framework={request.framework!r}"
+                f" ({extension.provider}) does not look ids up in a table, so it would read those"
+                f" of {paths} as numbers. Remove them from embeddings. If you maintain this code,"
+                " let it look them up, and declare reads=('embeddings',)."
+            )
+    if "embeddings" in keys:
         return
-    paths = [leaf.path for leaf in embedded]
     raise ConfigError(
         f"embeddings: {trunk.name!r} does not look ids up in a table, so it would read those of"
-        f" {' and '.join(paths)} as numbers. Choose another model, or remove them from embeddings."
+        f" {paths} as numbers. Choose another model, or remove them from embeddings."
         " To embed them in your own model, set _disable_preprocessor_api=True instead, and for a"
         " Text text_encoding='index'."
     )

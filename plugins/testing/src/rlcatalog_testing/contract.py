@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
-from rlcatalog.errors import CatalogError, ConfigError
+from rlcatalog.errors import CatalogError, ConfigError, NotServedError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Part
 from rlcatalog_policy import Policy, build
@@ -267,6 +267,12 @@ class Subject:
             has_code = self.framework in part.frameworks
             if needs_framework and not has_code and part is not self.part:
                 return f"{part.title} has no code for framework={self.framework!r}"
+        if self.framework in self.part.extensions:
+            # Another package's code may leave out what the part's own frameworks serve.
+            try:
+                self.resolve(example)
+            except NotServedError as error:
+                return str(error)
         return None
 
     def _resolve_in_any_framework(self, example: Example) -> Resolution:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -405,11 +405,22 @@ def saved_and_restored(trial: ModelTrial) -> None:
 def _trials_of_twins(subject: Subject) -> Iterator[tuple[ModelTrial, ModelTrial]]:
     """Yield trials for a few examples in two frameworks, also with separate value layers."""
     makers = []
-    # Of all examples, because one framework may have code for others than another.
-    for example in subject.within(framework=None).few:
+    for example in _few_for_twins(subject):
         for config in subject.sharing():
             makers.append((example, partial(ModelTrial, example=example, **config)))
     return twins(subject, makers)
+
+
+def _few_for_twins(subject: Subject) -> Sequence[Example]:
+    """Return a few of the examples for which at least two frameworks have code."""
+    in_any_framework = subject.within(framework=None)
+    served = []
+    for example in in_any_framework.examples:
+        subjects = [subject.within(framework) for framework in subject.compared_frameworks]
+        if sum(in_framework.serves(example) for in_framework in subjects) > 1:
+            served.append(example)
+    few = [example for example in in_any_framework.few if example in served]
+    return few or served[:2]
 
 
 def _has_code_for_two_frameworks(subject: Subject) -> bool:
