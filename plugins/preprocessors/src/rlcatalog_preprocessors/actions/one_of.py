@@ -22,11 +22,18 @@ class OneOfCodec(CompositeCodec):
     Only the values of the chosen part count. The codec writes 0 into the others, as distributions
     do, and does not read them.
 
-    Environment actions are pairs `(part, action)`, and a batch of them is a list of pairs. The
-    first child is the codec of the choice, a Discrete; the others are those of the parts.
+    Environment actions are pairs `(part, action)`, and a batch of them is a list of pairs.
+
+    Attributes:
+        choice_codec: The codec of the choice, a Discrete; the first child.
+        part_codecs: The codecs of the parts; the other children.
     """
 
     lowered = LoweredOneOf
+
+    def __init__(self, info: SpaceInfo, *args: Any) -> None:
+        super().__init__(info, *args)
+        self.choice_codec, *self.part_codecs = self.children
 
     @property
     def paths(self) -> list[str]:
@@ -42,10 +49,10 @@ class OneOfCodec(CompositeCodec):
         Raises:
             ActionError: There is no such part.
         """
-        codec, span = self.parts[0]
+        _, span = self.parts[0]
         raw_choices = raw[:, span]
-        codec.check_raw(raw_choices)
-        choices: Array = codec.adapt(raw_choices)
+        self.choice_codec.check_raw(raw_choices)
+        choices: Array = self.choice_codec.adapt(raw_choices)
         return choices
 
     def _each_part(self, raw: Array) -> Iterator[tuple[ActionCodec, slice, Array]]:
@@ -70,10 +77,9 @@ class OneOfCodec(CompositeCodec):
         return actions
 
     def join_leaves(self, leaves: Iterator[Array]) -> Actions:
-        choice_codec, *part_codecs = self.children
-        choices: Any = choice_codec.join_leaves(leaves)
+        choices: Any = self.choice_codec.join_leaves(leaves)
         actions_of_parts = []
-        for part in part_codecs:
+        for part in self.part_codecs:
             # Every part has an action in each row; only that of the chosen part counts.
             actions_of_parts.append(list(rows(part.info, part.join_leaves(leaves))))
         pairs = []
@@ -84,9 +90,9 @@ class OneOfCodec(CompositeCodec):
     def invert(self, action: Actions) -> Array:
         """Return raw actions `[B, width]` for a batch of pairs `(part, action)`."""
         choices, actions_of_parts = self._by_part(action)
-        raws = [self.children[0].invert(choices)]
+        raws = [self.choice_codec.invert(choices)]
         for place, (part, actions) in enumerate(
-            zip(self.children[1:], actions_of_parts, strict=True)
+            zip(self.part_codecs, actions_of_parts, strict=True)
         ):
             raw_of_chosen = part.invert(actions)
             raw = np.zeros((len(choices), part.width), raw_of_chosen.dtype)
@@ -99,8 +105,8 @@ class OneOfCodec(CompositeCodec):
         leaves of a part have actions only for the rows that choose the part.
         """
         choices, actions_of_parts = self._by_part(action)
-        yield self.children[0], choices
-        for part, actions in zip(self.children[1:], actions_of_parts, strict=True):
+        yield self.choice_codec, choices
+        for part, actions in zip(self.part_codecs, actions_of_parts, strict=True):
             yield from part.leaf_actions(actions)
 
     def _by_part(self, action: Actions) -> tuple[Array, list[Any]]:
@@ -110,7 +116,7 @@ class OneOfCodec(CompositeCodec):
         Raises:
             ActionError: The argument is not a batch of pairs for this space.
         """
-        count = len(self.children) - 1
+        count = len(self.part_codecs)
         expected = f"pairs (part from 0 to {count - 1}, its action), one for each row"
         if not isinstance(action, tuple | list):
             raise self._no_action(expected, type(action).__name__)
@@ -128,7 +134,7 @@ class OneOfCodec(CompositeCodec):
             choices.append(int(number))
             actions_of_parts[int(number)].append(action_of_part)
         batches = []
-        for part, actions in zip(self.children[1:], actions_of_parts, strict=True):
+        for part, actions in zip(self.part_codecs, actions_of_parts, strict=True):
             try:
                 batches.append(stack(part.info, actions))
             except (ValueError, KeyError, TypeError) as error:
@@ -138,8 +144,6 @@ class OneOfCodec(CompositeCodec):
         return np.array(choices, np.int64), batches
 
     def check_raw(self, raw: Array) -> None:
-        codec, span = self.parts[0]
-        codec.check_raw(raw[:, span])
         choices = self._choices(raw)
         for place, (part, span) in enumerate(self.parts[1:]):
             is_chosen = choices == place
@@ -161,8 +165,8 @@ class OneOfCodec(CompositeCodec):
         """Return the choice as a one-hot vector, followed by the model inputs of every part, with
         zeros for parts that were not chosen.
         """
-        choice_codec, span_of_choice = self.parts[0]
-        columns = [choice_codec.inputs(raw[:, span_of_choice])]
+        _, span_of_choice = self.parts[0]
+        columns = [self.choice_codec.inputs(raw[:, span_of_choice])]
         for part, span, indices in self._each_part(raw):
             inputs = np.zeros((len(raw), part.input_width), np.float32)
             inputs[indices] = part.inputs(raw[indices, span])
@@ -179,7 +183,7 @@ class OneOfCodec(CompositeCodec):
         """Yield this space's path with the rows of a mask in which a part is open; an action makes
         the choices of a single part only.
         """
-        first_open, *others_open = open_parts(self.children[1:], columns, ops)
+        first_open, *others_open = open_parts(self.part_codecs, columns, ops)
         any_open = first_open
         for is_open in others_open:
             any_open = any_open | is_open
@@ -191,7 +195,7 @@ class OneOfCodec(CompositeCodec):
         Raises:
             ActionMaskError: The masks do not have the space's structure.
         """
-        count = len(self.children) - 1
+        count = len(self.part_codecs)
         if isinstance(masks, tuple):
             if len(masks) == count:  # in Gymnasium's format, which has no mask for the choice
                 return [None, *masks]
@@ -207,7 +211,7 @@ class OneOfCodec(CompositeCodec):
     def mask_taken(self, raw: Array) -> Array | None:
         columns_of_choice = self._choices(raw)[:, None]
         columns = [columns_of_choice]
-        start = len(self.children) - 1  # the first part's first mask column
+        start = len(self.part_codecs)  # the first part's first mask column
         for part, span, indices in self._each_part(raw):
             taken = part.mask_taken(raw[indices, span])
             if taken is None:
