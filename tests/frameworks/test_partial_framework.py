@@ -192,6 +192,15 @@ def run_kit(distribution, catalog):
     return {outcome.name: outcome for outcome in outcomes(cases(distribution, catalog=catalog))}
 
 
+def test_code_that_does_not_look_ids_up_is_refused(catalog):
+    items = gym.spaces.Discrete(50)
+    config = {"embeddings": 8}
+
+    rlcatalog.build(items, gym.spaces.Discrete(2), config, "torch", catalog=catalog)
+    with pytest.raises(NotServedError, match="the code of 'fcnet' for framework='toy'"):
+        rlcatalog.build(items, gym.spaces.Discrete(2), config, "toy", catalog=catalog)
+
+
 def test_kit_passes_code_for_parts_of_other_packages():
     catalog = isolated_catalog(*PARTS, "rlcatalog-ppo", TOY)
 
