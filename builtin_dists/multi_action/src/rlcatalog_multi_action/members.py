@@ -577,8 +577,11 @@ def _family_of(part: Member) -> tuple[Any, bool] | None:
 
 
 def _join(members: Sequence[Member]) -> tuple[Member, list[tuple[int, int, int]]]:
-    """Return one member for the members of a family, and the slices `(member's index, first column,
-    stop)` of their inputs in its order; see `ActionDistribution.side_by_side`.
+    """Return one member that stands for all members of a family, and where its inputs come from.
+
+    The second result lists, in the order of its inputs, from which member and which columns of that
+    member's inputs each piece is taken: `(index of the member, first column, stop)`; see
+    `ActionDistribution.side_by_side`.
     """
     first = members[0]
     if len(members) == 1:

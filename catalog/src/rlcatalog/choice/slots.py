@@ -391,7 +391,7 @@ class Slots:
             # for structured observations.
             if request.encoded_shape is not None:
                 rank = len(request.encoded_shape)
-            owners.append(public_index.provider_of(slot, str(rank)))
+                owners.append(public_index.provider_of(slot, str(rank)))
             if info.is_composite:
                 owners.append(public_index.provider_of(slot, "composite"))
         else:

@@ -106,7 +106,9 @@ def join_sides(
             observations although some of their entries are hidden from it.
     """
     cls = _class_of_framework(
-        "separate_critic", policy, "which a policy with a critic needs. Remove critic"
+        "separate_critic",
+        policy,
+        end_of_error="which a policy with a critic needs. Remove critic",
     )
     if not critic_is_complete:
         _check_trunk(critic, cls)
@@ -217,8 +219,8 @@ class _Assembly:
         separate_value = _class_of_framework(
             "separate_value",
             cls,
-            f"which {cls.__name__}, a model with a state, needs for vf_share_layers=False. Remove"
-            " vf_share_layers",
+            end_of_error=f"which {cls.__name__}, a model with a state, needs for"
+            " vf_share_layers=False. Remove vf_share_layers",
         )
         value_chain = self._build_body(value_parts, num_outputs=None)
         _check_trunk(actor, separate_value)
@@ -310,20 +312,20 @@ def _check_trunk(trunk: ModelV2, outer: type) -> None:
     )
 
 
-def _class_of_framework(target: str, model: type | ModelV2, need: str) -> Any:
+def _class_of_framework(target: str, model: type | ModelV2, *, end_of_error: str) -> Any:
     """Return a framework's class for models that join others.
 
     Args:
         target: The framework's target.
         model: A model of the framework, or its class.
-        need: What needs the class, and how to do without, for the error message.
+        end_of_error: What needs the class, and how to do without it: the end of the error message.
 
     Raises:
         NotServedError: The framework has no such class.
     """
     framework = frameworks()[model.framework_of_class]  # type: ignore[union-attr]
     if target not in framework.targets:
-        raise NotServedError(f"framework {framework.name!r} has no {target}, {need}.")
+        raise NotServedError(f"framework {framework.name!r} has no {target}, {end_of_error}.")
     return framework.load(target)
 
 

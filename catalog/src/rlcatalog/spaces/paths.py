@@ -101,7 +101,7 @@ def short_path(path: str) -> str:
     """
     ends = _ends_of_steps(path)
     text = ""
-    for start, end in pairwise(ends):
+    for start, end in pairwise(ends):  # a step begins where the one before it ends
         step = path[start:end]
         quoted_key = _quoted_key(step)
         if quoted_key is None:

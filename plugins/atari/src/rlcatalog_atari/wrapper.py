@@ -68,8 +68,8 @@ def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymna
     press of FIRE.
 
     Args:
-        env: An Atari environment with pixel observations in colour or gray; the wrapper reads the
-            screen again.
+        env: An Atari environment with pixel observations, in colour or gray. Its frames are not
+            used: the wrapper takes them from the emulator's screen.
         settings: Frame sizes, and the rule for the end of episodes.
     """
     game: Any = env.unwrapped

@@ -149,9 +149,8 @@ class OnPolicy:
         self._seconds = 0.0
         #: Why environments could not resume their episodes, by index.
         self.new_episode_reasons: dict[int, str] = {}
-        # `restore` is a class method that returns a new algorithm. RLlib's changes the instance
-        # instead, so users may call `algo.restore(...)`, which would have no effect on `algo`.
-        # On an instance, this function therefore raises an error.
+        # `PPO.restore(...)`, a class method, returns a new algorithm. In RLlib, `algo.restore(...)`
+        # changes `algo`, and users may expect this here. So on an instance, it raises an error.
         self.restore = partial(_refuse_restore, type(self).__name__, self._env_id)  # type: ignore[method-assign]
 
     def train(self) -> dict[str, Any]:

@@ -147,7 +147,8 @@ def state_carries_everything(episodes: Episodes) -> None:
     trial = episodes.trial
     passes = episodes.passes
     half = LENGTHS[0] // 2
-    rest = episodes.run(half, passes[half - 1].state)
+    state_at_half = passes[half - 1].state  # after the steps 0 to half - 1
+    rest = episodes.run(half, state_at_half)
     alike(
         rest.outputs[:, -1],
         passes[-1].outputs,
@@ -156,7 +157,8 @@ def state_carries_everything(episodes: Episodes) -> None:
     second_step = episodes.encoded[:, 1]
     state = tuple(array.copy() for array in passes[0].state)
     # The first episode begins again, the second one goes on.
-    for array, initial in zip(state, trial.policy.memory.start(1), strict=True):
+    state_of_new_episode = trial.policy.memory.start(1)
+    for array, initial in zip(state, state_of_new_episode, strict=True):
         array[0] = initial[0]
     outputs = trial.run(second_step, state).outputs
     outputs_without_past = trial.run(second_step).outputs

@@ -203,9 +203,9 @@ def describes_what_is_built(trial: ModelTrial) -> None:
     require(
         is_right, f"{trial}: its stages declare {num_declared} weights; the model has {num_built}"
     )
-    if trial.config:
-        return  # with separate value layers, the value's own stages may come last
-    _check_width_of_last_stage(trial)
+    shares_layers_with_value = trial.config.get("vf_share_layers", True)
+    if shares_layers_with_value:  # otherwise, a stage of the value may be the last one
+        _check_width_of_last_stage(trial)
 
 
 def _check_width_of_last_stage(trial: ModelTrial) -> None:
