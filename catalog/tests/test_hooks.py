@@ -176,5 +176,4 @@ def test_declared_command_is_in_the_help(run_command):
 def test_declared_command_is_in_the_list_of_parts(run_command):
     listing = json.loads(run_command("list", "--kind", "command", "--json"))
 
-    frameworks = {part["name"]: part["frameworks"] for part in listing["parts"]}
-    assert frameworks["polite-plugin-greet"] == ["cli"]
+    assert "polite-plugin-greet" in [part["name"] for part in listing["parts"]]

@@ -13,6 +13,7 @@ from command_line import rlcatalog
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from rlcatalog_ppo import PPO
+from rlcatalog_ppo.advantages import training_batch
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 LSTM = {"use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "max_seq_len": 4}
@@ -87,7 +88,7 @@ def test_ppo_scores_stored_actions_as_they_were_drawn(framework, memory):
     algo = build_ppo(framework, memory)
 
     rollout = algo._collector.collect(16)
-    batch = rollout.batch(gamma=0.9, lambda_=0.9, dist_inputs=True)
+    batch = training_batch(rollout, gamma=0.9, lambda_=0.9, dist_inputs=True)
     evaluation = algo.policy.evaluate(batch)
 
     np.testing.assert_allclose(to_numpy(evaluation.logp), batch["logp"], rtol=1e-3, atol=1e-4)
