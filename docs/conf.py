@@ -78,7 +78,7 @@ nitpick_ignore_regex = [
         r"|HasOutputLayers|History|Ids|Lowered"
         r"|Masks?|ModelArgument|NotGiven|PartsCatalog|RLModule|Rewards|Rows|RunDisplay|Shapes"
         r"|SharedTable|Sheet|Space|T"
-        r"|Tensor|TensorTree|VisibleObservation|Unclaimed|Values|VectorEnv|Verdict|bounds|info"
+        r"|Tensor|TensorTree|VisibleObservation|Unclaimed|Values|VecEnv|VectorEnv|Verdict|bounds|info"
         r"|kit\.OutputFunction",
     ),
     # Written as a generic of some type, in a docstring.
