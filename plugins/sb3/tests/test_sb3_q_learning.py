@@ -143,8 +143,15 @@ def let_jumping_look_best(model):
 # --- learning under masks -------------------------------------------------------------------------
 
 
-@WRAPPERS
-@ALGORITHMS
+@pytest.mark.parametrize(
+    ("algorithm", "wrap"),
+    [
+        pytest.param(DQN, lambda env: env, id="DQN"),
+        pytest.param(QRDQN, for_sb3, id="QRDQN, flattened"),
+        pytest.param(DQN, for_sb3, id="DQN, flattened", marks=pytest.mark.slow),
+        pytest.param(QRDQN, lambda env: env, id="QRDQN", marks=pytest.mark.slow),
+    ],
+)
 def test_masked_values_agree_with_value_iteration(algorithm, wrap):
     env = wrap(Corridor())
     model = make(algorithm, env, model_config=TABLE)
