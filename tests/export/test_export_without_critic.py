@@ -41,7 +41,7 @@ ATTENTION = {
 }
 ROWS = 3
 
-#: Name → the entries of an observation, those that the policy sees, and the config beside them.
+#: Name → the entries of an observation, the names that the policy sees, and more of the config.
 CASES = {
     "vectors": (WITH_SECRET, ["cart"], {}),
     "image": ({"camera": CAMERA, "secret": SECRET}, ["camera"], {}),

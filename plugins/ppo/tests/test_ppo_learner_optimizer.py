@@ -1,5 +1,5 @@
-"""Optimiser steps by a framework's learner, compared with the steps that PyTorch and TensorFlow
-have of their own.
+"""Optimiser steps by a framework's learner, compared with PyTorch's and TensorFlow's own
+steps.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.spaces import Dict, Discrete, MultiBinary
+from hidden_level_env import STEPS, HiddenLevel
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
@@ -22,35 +23,6 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_rllib import to_policy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-STEPS = 10
-
-
-class HiddenLevel(gym.Env):
-    """An episode's level is drawn at its start, and is part of every reward; the action earns 1 if
-    it names the sign of `x[0]`. The policy needs no level, but the value depends on it.
-    """
-
-    observation_space = Dict(
-        {"level": Box(-1, 1, (1,), np.float32), "x": Box(-1, 1, (2,), np.float32)}
-    )
-    action_space = Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.level = self.np_random.uniform(-1, 1)
-        self.t = 0
-        return self.observe(), {}
-
-    def step(self, action):
-        is_right = int(action) == int(self.x[0] > 0)
-        self.t += 1
-        reward = 2 * self.level + float(is_right)
-        return self.observe(), reward, self.t == STEPS, False, {}
-
-    def observe(self):
-        self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return {"level": np.array([self.level], np.float32), "x": self.x}
 
 
 class MaskedLevel(HiddenLevel):

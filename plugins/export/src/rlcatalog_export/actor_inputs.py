@@ -215,7 +215,7 @@ def _select_entries(info: SpaceInfo, obs: Any) -> Any:
         return obs
     selected = {}
     for key, child in zip(info.keys, info.children, strict=True):
-        if key in obs:  # the codec names those that are missing
+        if key in obs:  # the codec names the missing entries
             selected[key] = _select_entries(child, obs[key])
     return selected
 

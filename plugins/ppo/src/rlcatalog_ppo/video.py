@@ -189,8 +189,7 @@ def _video_frame(frame: _Frame, pixels: str) -> Any:
     # Four bytes for each colour: 255 for opaque, then red, green and blue.
     palette = np.full((256, 4), 255, np.uint8)
     palette[: len(colours), 1:] = colours
-    # PyAV declares an array as the argument, but for this pixel format it takes a pair: the indices
-    # and their palette.
+    # PyAV declares an array, but takes the indices and their palette for this pixel format.
     indices_and_palette: Any = (np.asarray(image), palette)
     return VideoFrame.from_ndarray(indices_and_palette, format="pal8")
 

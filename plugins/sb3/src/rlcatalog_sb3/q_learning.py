@@ -287,7 +287,7 @@ class MaskedExploration(RandomActionSource):
 
 
 class DQN(MaskedExploration, stable_baselines3.DQN):
-    """Stable-Baselines3's DQN, which takes random actions only from those that a mask allows.
+    """Stable-Baselines3's DQN, whose random actions obey masks.
 
     Its arguments, its training and its files are those of `stable_baselines3.DQN`.
     """

@@ -125,7 +125,7 @@ class CatalogQuantilePolicy(CatalogQPolicy):
 
 
 class QRDQN(MaskedExploration, sb3_contrib.QRDQN):
-    """sb3-contrib's QR-DQN, which takes random actions only from those that a mask allows.
+    """sb3-contrib's QR-DQN, whose random actions obey masks.
 
     Its arguments, its training and its files are those of `sb3_contrib.QRDQN`.
     """
