@@ -22,11 +22,13 @@ class Categorical(ActionDistribution):
     def __init__(
         self, inputs: Array, model: ModelV2 | None = None, temperature: float = 1.0
     ) -> None:
-        lowest = np.finfo(inputs.dtype).min  # the logit of what a mask forbids
-        if temperature != 1.0:
-            inputs = np.where(inputs > lowest, inputs / temperature, lowest)
+        # Engines store the model's outputs, and rebuild the distribution with its temperature.
         super().__init__(inputs, model)
-        shifted = inputs - inputs.max(axis=1, keepdims=True, initial=lowest)
+        lowest = np.finfo(inputs.dtype).min  # the logit of what a mask forbids
+        logits = inputs
+        if temperature != 1.0:
+            logits = np.where(inputs > lowest, inputs / temperature, lowest)
+        shifted = logits - logits.max(axis=1, keepdims=True, initial=lowest)
         log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         self.log_probs = np.maximum(log_probs, lowest)
 

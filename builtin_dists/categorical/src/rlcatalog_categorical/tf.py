@@ -42,16 +42,17 @@ class Categorical(common.CategoricalBase):
     def __init__(
         self, inputs: Tensor, model: ModelV2 | None = None, temperature: float = 1.0
     ) -> None:
-        inputs = tf.convert_to_tensor(inputs)
+        # Engines store the model's outputs, and rebuild the distribution with its temperature.
+        super().__init__(tf.convert_to_tensor(inputs), model)
+        self._logits = self.inputs
         if temperature != 1.0:
-            inputs = tempered(inputs, temperature)
-        super().__init__(inputs, model)
+            self._logits = tempered(self.inputs, temperature)
 
     @cached_property
     def log_probs(self) -> Any:
         """Normalised log probabilities `[B, n]`."""
         # The lowest finite value replaces -inf, so that 0 · log 0 is not NaN.
-        return tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
+        return tf.maximum(tf.nn.log_softmax(self._logits), self.inputs.dtype.min)
 
     def sample(self) -> Any:
         """Sample values, int64 `[B]`."""

@@ -103,12 +103,14 @@ class Categorical(_Choices, common.CategoricalBase):
     ) -> None:
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
-        if temperature != 1.0:
-            inputs = tempered(inputs, temperature)
+        # Engines store the model's outputs, and rebuild the distribution with its temperature.
         self.inputs = inputs
         self.model = model
+        logits = inputs
+        if temperature != 1.0:
+            logits = tempered(inputs, temperature)
         #: Normalised log probabilities `[B, n]`.
-        self.log_probs: Tensor = inputs.log_softmax(-1)
+        self.log_probs: Tensor = logits.log_softmax(-1)
 
     @classmethod
     def draw(cls, inputs: Tensor, model: ModelV2 | None = None, **options: Any) -> Any:

@@ -20,11 +20,12 @@ class Categorical(ActionDistribution):
     framework_of_class = "jax"
 
     def __init__(self, inputs: Any, model: ModelV2 | None = None, temperature: float = 1.0) -> None:
-        logits = jnp.asarray(inputs)
+        # Engines store the model's outputs, and rebuild the distribution with its temperature.
+        super().__init__(jnp.asarray(inputs), model)
+        logits = self.inputs
         lowest = jnp.finfo(logits.dtype).min  # the logit of what a mask forbids
         if temperature != 1.0:
             logits = jnp.where(logits > lowest, logits / temperature, lowest)
-        super().__init__(logits, model)
         self.log_probs = jnp.maximum(jax.nn.log_softmax(logits), lowest)
 
     @staticmethod
@@ -41,7 +42,7 @@ class Categorical(ActionDistribution):
 
     def sample(self) -> Any:
         """Draw values `[B]`."""
-        self.last_sample = jax.random.categorical(KEYS.next(), self.inputs)
+        self.last_sample = jax.random.categorical(KEYS.next(), self.log_probs)
         return self.last_sample
 
     def deterministic_sample(self) -> Any:
