@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from rlcatalog.frameworks import frameworks, load_first, ops
-from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec
+from rlcatalog.plugins import ActionCodecSpec, EnvAdapterSpec, FrameworkSpec
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -57,10 +57,10 @@ def _logs_of_stable_baselines(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _tables_as_before(monkeypatch):
-    """The tables of frameworks and action codecs are the process's: after each test they are as
-    they were.
+    """The tables of frameworks, action codecs and adapters are the process's: after each test they
+    are as they were.
     """
-    for table in (FrameworkSpec.table, ActionCodecSpec.table):
+    for table in (FrameworkSpec.table, ActionCodecSpec.table, EnvAdapterSpec.table):
         monkeypatch.setattr(table, "_specs", table.specs)
     monkeypatch.setattr(ops, "_OPS_BY_CLASS", {**ops._OPS_BY_CLASS})
 

@@ -122,8 +122,8 @@ def data() -> dict[str, object]:
             provides[f"export/{framework}/{target.partition(':')[2]}"] = part.distribution
         for target, extensions in part.extensions.items() if part.kind == "framework" else ():
             provides[f"framework/{part.name}: {target}"] = extensions[0].distribution
-        for kind in part.declaration.kinds if part.kind == "action_codec" else ():
-            provides[f"action_codec/{kind}"] = part.distribution
+        for entry in part.declaration.entries if part.kind != "framework" else ():
+            provides[f"{part.kind}/{entry}"] = part.distribution
     for part in catalog.registry.active("exporter"):
         provides[f"exporter/{part.name}"] = part.distribution
         if part.declaration.suffix:

@@ -34,6 +34,7 @@ MODULES = ("rlcatalog.errors", "rlcatalog_testing", "rlcatalog_compat.mirror")
 _KINDS = {
     "preprocessor": "Preprocessors",
     "filter": "Filters",
+    "env_adapter": "Environment adapters",
     "env_wrapper": "Environment wrappers",
     "model": "Models",
     "action_dist": "Action distributions",

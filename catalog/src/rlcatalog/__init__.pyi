@@ -30,6 +30,7 @@ from .plugins import (
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     EngineSpec as EngineSpec,
+    EnvAdapterSpec as EnvAdapterSpec,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
     FrameworkSpec as FrameworkSpec,

@@ -1,7 +1,7 @@
 """`Declaration`, the base class of what plugins' hooks return, and the answers of its functions.
 
-Most kinds of declarations are in the room `plugins`. Frameworks and action codecs, which all
-catalogs of a process share, are declared in the rooms that use them.
+Most kinds of declarations are in the room `plugins`. Frameworks and action codecs are declared in
+the rooms that use them.
 """
 
 from __future__ import annotations

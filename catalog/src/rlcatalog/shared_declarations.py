@@ -1,6 +1,8 @@
-"""Declarations that all catalogs of a process share: frameworks and action codecs.
+"""Declarations that all catalogs of a process share: frameworks, action codecs and adapters of
+environments.
 
-Tensors and spaces belong to no catalog, so what is known of them cannot depend on one.
+Tensors, spaces and environments belong to no catalog, so what is known of them cannot depend on
+one.
 """
 
 from __future__ import annotations

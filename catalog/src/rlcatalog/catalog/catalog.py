@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlcatalog.catalog.pickling import CatalogState, remember_catalog, restore_catalog
 from rlcatalog.catalog.snapshot import CatalogSnapshot, Query
 from rlcatalog.choice import Explanation, PartAddresses, Resolution
+from rlcatalog.choice.env_adapters import (
+    count_envs as count_envs,
+    is_environment as is_environment,
+    makes_vector as makes_vector,
+    vector_source as vector_source,
+)
 from rlcatalog.choice.environments import (
     EnvProperties,
     close_env as close_env,
     make_env as make_env,
     read_env,
+    registered_id as registered_id,
+    vector_layout as vector_layout,
     wrap,
 )
 from rlcatalog.choice.in_process import Code, in_process, path_of
@@ -616,7 +624,7 @@ class Catalog:
         try:
             return read_env(instance, self.slots.env_wrappers(values), values)
         finally:
-            if instance is not env:
+            if not is_environment(env):
                 close_env(instance)
 
     def wrap_env(

@@ -9,8 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rlcatalog.choice.env_adapters import (
+    adapt,
+    adapter_of_id,
+    is_environment,
+    make_by_id,
+    vector_source,
+)
 from rlcatalog.choice.selection import Verdict, match_of
 from rlcatalog.errors import (
+    CatalogError,
     CatalogWarning,
     ConfigError,
     ModelContractError,
@@ -71,11 +79,14 @@ def look_here(module: str) -> None:
 
 
 def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
-    """Make an environment, or return the given one.
+    """Make an environment, or return the given one, in Gymnasium's form.
+
+    An environment of another kind, such as EnvPool's, is returned in an adapter; see
+    `rlcatalog.EnvAdapterSpec`.
 
     Args:
-        env: A Gymnasium id, a class or function that makes an environment, or an environment,
-            single or vector.
+        env: A Gymnasium id, an id with an adapter's prefix (`envpool:CartPole-v1`), a class or
+            function that makes an environment, or an environment, single or vector.
         config: Keyword arguments for a new environment. A class or function that requires an
             argument, or has no parameters with these names, gets the config itself as its only
             argument.
@@ -88,23 +99,26 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
 
     if config is None:
         config = {}
-    is_instance = not isinstance(env, type)
-    is_vector_env = is_instance and read_attribute(env, "single_action_space") is not None
-    if isinstance(env, gymnasium.Env) or is_vector_env:
-        return env
+    if is_environment(env):
+        return adapt(env)
     if callable(env):
-        return _call(env, config)
+        return adapt(_call(env, config))
     if not isinstance(env, str):
         expected = (
             "a Gymnasium id, a class or function that makes an environment, or an environment"
         )
         raise ConfigError(f"env: expected {expected}; found {shown(env)}.")
+    adapter = adapter_of_id(env)
+    if adapter is not None:
+        return make_by_id(adapter, env, config)
     module, colon, _ = env.partition(":")
     names_module = bool(colon)
     if names_module:
         look_here(module)  # so that Gymnasium can import it from the working folder
     try:
-        return gymnasium.make(env, **config)
+        return adapt(gymnasium.make(env, **config))
+    except CatalogError:
+        raise
     except (Exception, SystemExit) as error:  # from Gymnasium, a named module, or the environment
         hint = ""
         if isinstance(error, gymnasium.error.UnregisteredEnv) and not names_module:
@@ -170,26 +184,46 @@ def read_env(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -> E
     Raises:
         ModelContractError: A wrapper is missing in a vector environment, which cannot be wrapped.
     """
-    spec = read_attribute(env, "spec")
-    if spec is not None:
-        name = spec.id
-    else:
+    name = registered_id(env)
+    if name is None:
         name = type(read_attribute(env, "unwrapped", env)).__name__
-    is_vector_env = read_attribute(env, "single_observation_space") is not None
-    if is_vector_env:
+    source = vector_source(env)
+    if source is not None:
         check_wrapped(wrappers, env, config)
-        first_member = next(iter(read_attribute(env, "envs", ())), None)
         return EnvProperties(
-            env.single_observation_space,
-            env.single_action_space,
+            source.single_observation_space,
+            source.single_action_space,
             name,
             verdicts=[],
-            image_layout=env_layout(first_member),
+            image_layout=vector_layout(env),
         )
     wrapped, verdicts = wrap(wrappers, env, config)
     return EnvProperties(
         wrapped.observation_space, wrapped.action_space, name, verdicts, env_layout(wrapped)
     )
+
+
+def registered_id(env: Any) -> str | None:
+    """Return the id under which an environment is registered, or None.
+
+    A spec need not have an id: EnvPool's describes the simulator.
+    """
+    env_id: str | None = read_attribute(read_attribute(env, "spec"), "id")
+    return env_id
+
+
+def vector_layout(envs: Any) -> str | None:
+    """Return the layout of a vector environment's images, if known; see `env_layout`.
+
+    Its adapter may say it in `metadata["image_layout"]`. Otherwise, the wrappers of its first
+    environment may.
+    """
+    metadata = read_attribute(envs, "metadata") or {}
+    layout: str | None = metadata.get("image_layout")
+    if layout is not None:
+        return layout
+    members = read_attribute(envs, "envs", ())  # processes and simulators have none
+    return env_layout(next(iter(members), None))
 
 
 def wrap(
@@ -213,7 +247,7 @@ def wrap(
 
     if not isinstance(env, gymnasium.Env):
         hint = ""
-        if read_attribute(env, "single_observation_space") is not None:
+        if vector_source(env) is not None:
             hint = (
                 " Wrap the single environments: gymnasium.make_vec(id,"
                 " wrappers=[rlcatalog.wrap_env])."

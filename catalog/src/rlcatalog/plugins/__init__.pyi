@@ -6,6 +6,7 @@ from .declarations import (
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     EngineSpec as EngineSpec,
+    EnvAdapterSpec as EnvAdapterSpec,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
     FrameworkSpec as FrameworkSpec,

@@ -162,7 +162,7 @@ def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
 
 
 def _enter_shared_declarations(records: Sequence[PluginRecord]) -> None:
-    """Enter frameworks and action codecs into their tables, and drop the ones that clash.
+    """Enter what all catalogs share into its tables, and drop the declarations that clash.
 
     This comes after all other checks, because an entry applies to every catalog of the process.
     """

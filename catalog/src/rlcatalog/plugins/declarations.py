@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 # A door names files of its own room; these declarations stand in lower ones.
 from rlcatalog.declaration import (
     FUNCTION,
+    TEXTS,
     Declaration as Declaration,
     Form,
     Forms,
@@ -24,6 +25,7 @@ from rlcatalog.declaration import (
 from rlcatalog.frameworks import frameworks
 from rlcatalog.frameworks.table import FrameworkSpec as FrameworkSpec
 from rlcatalog.plugins.request import Request
+from rlcatalog.shared_declarations import SharedDeclaration, SharedTable
 from rlcatalog.spaces.action_codec_spec import ActionCodecSpec as ActionCodecSpec
 
 #: The config keys that `rlcatalog.models.post_fcnet` and `plan_dense_layers` read: the layers after
@@ -94,6 +96,90 @@ class EnvWrapperSpec(Declaration):
 
     kind: ClassVar[str] = "env_wrapper"
     targets_allowed = frozenset({"numpy"})
+
+
+@dataclass(frozen=True)
+class EnvAdapterSpec(SharedDeclaration):
+    """A function `adapt(env)` that returns an environment of another kind in Gymnasium's form.
+
+    The target `"numpy"` names the function. It returns a `gymnasium.Env`, or a
+    `gymnasium.vector.VectorEnv` whose `metadata["autoreset_mode"]` says when it resets its
+    environments. rlcatalog calls it wherever an environment comes in: in `build`, in `explain`, in
+    `make_env`, and in the engines that make their environments with it. An adapter is recognised
+    by names alone, so rlcatalog imports neither the adapter nor the other package before.
+
+    An adapter can also own a prefix of ids, such as `acme:` in `acme:Maze-v1`. A second target then
+    makes the environment of such an id. It is either `"make"`, a function
+    `make(id, **env_config)`, or `"make_vec"`, a function `make_vec(id, num_envs, **env_config)`
+    that makes all environments of a run at once. The id that they get has no prefix.
+
+    Attributes:
+        modules: Names of modules or packages. The adapter fits an environment if one of them
+            defines its class or one of the class's bases. The nearest class decides.
+        attributes: Names of attributes, for environments whose modules cannot be listed. The
+            adapter fits an environment that has all of them, unless another adapter lists its
+            module. What an adapter returns must not have them all.
+        prefix: The prefix of ids, without the colon.
+
+    Example:
+        >>> targets = {"numpy": "acme_sim.env:adapt", "make": "acme_sim.env:make"}
+        >>> spec = EnvAdapterSpec(
+        ...     "acme_sim", targets, "simulations of acme", modules=("acme_core",), prefix="acme"
+        ... )
+        >>> spec.makes_vector
+        False
+    """
+
+    kind: ClassVar[str] = "env_adapter"
+    targets_allowed = frozenset({"numpy", "make", "make_vec"})
+    shows_classes = False
+    forms: ClassVar[Forms] = {
+        "modules": TEXTS,
+        "attributes": TEXTS,
+        "prefix": Form(text_like(r"[A-Za-z_][A-Za-z0-9_]*"), "a word, such as 'acme'"),
+    }
+    #: Module, or `"prefix:"`, or a text about attributes → adapter.
+    table: ClassVar[SharedTable[EnvAdapterSpec]] = SharedTable("env_adapter")
+
+    modules: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    prefix: str | None = None
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if "numpy" not in self.targets:
+            yield "targets must have 'numpy', the function that adapts an environment"
+        if not self.modules and not self.attributes:
+            yield (
+                "modules or attributes must say which environments it adapts, such as"
+                " modules=('acme_core',)"
+            )
+        makers = sorted(self.targets.keys() & {"make", "make_vec"})
+        if self.prefix is None and makers:
+            yield f"the target {makers[0]!r} needs a prefix, such as prefix='acme'"
+        if self.prefix is not None and len(makers) != 1:
+            yield f"the prefix {self.prefix!r} needs one target, 'make' or 'make_vec'"
+
+    @property
+    def makes_vector(self) -> bool:
+        """Whether an id with the adapter's prefix makes all environments of a run at once."""
+        return "make_vec" in self.targets
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The modules, the prefix with its colon, and the attributes as one text."""
+        entries = list(self.modules)
+        if self.prefix is not None:
+            entries.append(f"{self.prefix}:")
+        if self.attributes:
+            entries.append(f"attributes {', '.join(self.attributes)}")
+        return tuple(entries)
+
+    def describe_clash(self, entry: str, other: SharedDeclaration) -> str:
+        return (
+            f"environments of {entry!r} already have an adapter, {other.targets['numpy']}. Disable"
+            " one of the two packages."
+        )
 
 
 def _is_bool(value: Any) -> bool:

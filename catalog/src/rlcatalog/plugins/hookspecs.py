@@ -10,6 +10,7 @@ from rlcatalog.plugins.declarations import (
     CheckSpec,
     CommandSpec,
     EngineSpec,
+    EnvAdapterSpec,
     EnvWrapperSpec,
     ExporterSpec,
     FilterSpec,
@@ -41,6 +42,13 @@ def rlcatalog_filters() -> list[FilterSpec]:  # type: ignore[empty-body]
 def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:  # type: ignore[empty-body]
     """Return the environment wrappers that this plugin provides, applied by
     `rlcatalog.wrap_env`.
+    """
+
+
+@hookspec(historic=True)
+def rlcatalog_env_adapters() -> list[EnvAdapterSpec]:  # type: ignore[empty-body]
+    """Return the adapters that this plugin provides, each for environments with another interface
+    than that of Gymnasium.
     """
 
 

@@ -261,7 +261,7 @@ def load_indexed(kind: str) -> list[Any]:
     """Return the declarations for a process-wide table, from the packages in the public index.
 
     Args:
-        kind: The kind of declaration, `"framework"` or `"action_codec"`.
+        kind: The kind of declaration, `"framework"`, `"action_codec"` or `"env_adapter"`.
 
     Returns:
         The declarations: frameworks in the index's order, then their extensions.

@@ -13,6 +13,7 @@ from rlcatalog.plugins import Part
 #: The kinds of parts in the order of the list: what an observation passes on its way to an action,
 #: then what runs a policy, then what stands around it.
 _ORDER = (
+    "env_adapter",
     "env_wrapper",
     "preprocessor",
     "filter",
