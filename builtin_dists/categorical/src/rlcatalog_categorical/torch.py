@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
 from gymnasium import Space
 from numpy.typing import ArrayLike
@@ -20,7 +21,7 @@ from rlcatalog.frameworks import Array
 from rlcatalog_categorical import common
 from rlcatalog_categorical.choice_columns import counts_of, layout_of
 from rlcatalog_categorical.slates import Slates
-from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32_at_least
+from rlcatalog_torch import HALF, OPS, TorchDistribution, limits_of, to_float32_at_least
 from rlcatalog_torch.private_api import cached_constant
 
 
@@ -80,7 +81,7 @@ class _Choices(TorchDistribution):
         0 · log 0 is not NaN.
         """
         if self._cached_log_probs is None:
-            self._cached_log_probs = self.log_probs.clamp_min(LOWEST[self.log_probs.dtype])
+            self._cached_log_probs = self.log_probs.clamp_min(limits_of(self.log_probs).lowest)
         return self._cached_log_probs
 
     def _probs(self) -> Tensor:
@@ -164,7 +165,7 @@ class Quantiles(Categorical, common.QuantilesBase):
         self.quantiles = inputs.reshape(len(inputs), num_quantiles, -1)
         means = self.quantiles.mean(dim=1)
         # A mask sets quantiles to the lowest finite number, whose sum is infinite.
-        super().__init__(means.clamp_min(LOWEST[means.dtype]), model)
+        super().__init__(means.clamp_min(limits_of(means).lowest), model)
         self.inputs = inputs
 
     def deterministic_sample(self) -> Tensor:
@@ -243,7 +244,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
         log_probs = self._finite_log_probs().gather(-1, self._indices(actions)).sum((-2, -1))
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
-        return log_probs.clamp_min_(LOWEST[log_probs.dtype])
+        return log_probs.clamp_min_(limits_of(log_probs).lowest)
 
     def _indices(self, actions: Tensor | Array | Sequence[Tensor | Array]) -> Tensor:
         """Return actions in any form as int64 `[B, k, 1]`."""
@@ -268,7 +269,11 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
 
     def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the sum of the choices' KL divergences, `[B]`."""
-        return self._divergence_terms(other).sum((-2, -1)).clamp_max_(HIGHEST[self.log_probs.dtype])
+        return (
+            self._divergence_terms(other)
+            .sum((-2, -1))
+            .clamp_max_(limits_of(self.log_probs).highest)
+        )
 
     def _divergence_terms(self, other: Self) -> Tensor:
         """Return the terms p (log p - log q), `[B, k, longest]`."""
@@ -332,8 +337,8 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
         forbidden = ~mask.bool()
         forbids_0 = forbidden[:, ::2]
         forbids_1 = forbidden[:, 1::2]
-        inputs = inputs.masked_fill(forbids_0, HIGHEST[inputs.dtype])
-        return inputs.masked_fill(forbids_1, LOWEST[inputs.dtype])
+        inputs = inputs.masked_fill(forbids_0, limits_of(inputs).highest)
+        return inputs.masked_fill(forbids_1, limits_of(inputs).lowest)
 
     def sample(self) -> Tensor:
         """Sample int64 `[B, n]`."""
@@ -371,7 +376,7 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
         bits = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
         costs = torch.where(bits.bool(), self.cost_1, self.cost_0).sum(-1)
         # The sum of two forced bits' costs exceeds the dtype's range.
-        return costs.clamp_max_(HIGHEST[costs.dtype]).neg_()
+        return costs.clamp_max_(limits_of(costs).highest).neg_()
 
     def entropy(self) -> Tensor:
         """Return the sum of the bits' entropies, `[B]`."""
@@ -384,7 +389,7 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
 
     def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the sum of the bits' KL divergences, `[B]`."""
-        return self.multi_kl(other).sum(-1).clamp_max_(HIGHEST[self.inputs.dtype])
+        return self.multi_kl(other).sum(-1).clamp_max_(limits_of(self.inputs).highest)
 
     def multi_kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each bit, `[B, n]`."""
@@ -431,7 +436,7 @@ class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
         logits = to_float32_at_least(inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for
         #: half-precision inputs.
-        self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
+        self.log_probs = torch.log_softmax(logits, dim=-1).maximum(limits_of(logits).lowest)
 
     def sample(self) -> Tensor:
         """Draw relaxed one-hot vectors `[B, n]`, without gradients."""
@@ -537,7 +542,9 @@ class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
 
     @classmethod
     def _allowed(cls, mask: Tensor, columns: Array) -> Tensor:  # type: ignore[override]  # PyTorch's tensors
-        return mask.bool()[:, torch.as_tensor(columns, device=mask.device)].all(dim=-1)
+        # `columns` is `[S, k]`: the columns of each slate's items.
+        places = OPS.constant(np.asarray(columns, np.int64), mask)
+        return mask.bool()[:, places].all(dim=-1)
 
     def _slates_of(self, index: Tensor) -> Tensor:  # type: ignore[override]  # PyTorch's tensors
         self.last_sample = _table(self.slates, self.inputs.device)[index]
@@ -558,7 +565,7 @@ class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
         has_known_items = ((items >= 0) & (items < self.slates.items)).all(dim=-1)
         is_known = (codes[place] == code) & has_known_items
         log_probs = self._finite_log_probs().gather(-1, order[place].unsqueeze(-1)).squeeze(-1)
-        return torch.where(is_known, log_probs, LOWEST[log_probs.dtype])
+        return torch.where(is_known, log_probs, limits_of(log_probs).lowest)
 
     as_torch = TorchDistribution.as_torch  # over slates, not over their numbers
 

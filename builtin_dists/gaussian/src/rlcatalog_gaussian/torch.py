@@ -19,7 +19,7 @@ from rlcatalog_gaussian.common import (
 )
 from rlcatalog_gaussian.config import clip_range, squashed_clip_range
 from rlcatalog_gaussian.numeric_limits import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
-from rlcatalog_torch import HALF, LOWEST, TorchDistribution, tensor_interval, to_float32_at_least
+from rlcatalog_torch import HALF, TorchDistribution, limits_of, tensor_interval, to_float32_at_least
 from rlcatalog_torch.private_api import version_of
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -46,7 +46,7 @@ class _Normals(TorchDistribution, NormalsBase):
         # these operations.
         terms = torch.sub(log_ratio, ratio_squared_minus_1, alpha=0.5)
         negative = torch.addcmul(terms, z, z, value=-0.5).sum(-1)
-        return -negative.maximum(LOWEST[terms.dtype])
+        return -negative.maximum(limits_of(terms).lowest)
 
 
 class DiagGaussian(_Normals, DiagGaussianBase):

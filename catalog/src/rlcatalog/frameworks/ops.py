@@ -149,9 +149,23 @@ class TensorOps(ABC, Generic[FrameworkTensor]):
         """Return the value as a boolean tensor, on the device of `like`."""
         raise self._omitted("booleans")
 
+    def constant(self, value: ArrayLike, like: FrameworkTensor) -> Any:
+        """Return numbers that never change, such as the bounds of a space, as a tensor on the
+        device of `like`; do not write to it.
+
+        A framework may return the same tensor again for equal numbers, so that they are uploaded
+        only once. By default, each call makes a new one.
+        """
+        # A copy, because PyTorch warns of a read-only array, such as a space's bounds.
+        return self.tensor(np.array(value), like)
+
     def is_array(self, value: Any) -> bool:
         """Return whether a value is one tensor or array, not a structure."""
         raise self._omitted("is_array")
+
+    def dtype_name(self, x: FrameworkTensor) -> str:
+        """Return the dtype of x by its NumPy name, such as `"float32"`."""
+        raise self._omitted("dtype_name")
 
     def is_float(self, x: FrameworkTensor) -> bool:
         """Return whether x has a floating-point dtype."""
@@ -197,6 +211,10 @@ class TensorOps(ABC, Generic[FrameworkTensor]):
         """Return the columns of `[B, n]` at these indices, in this order."""
         raise self._omitted("columns_at")
 
+    def entries_at(self, x: FrameworkTensor, places: FrameworkTensor) -> Any:
+        """Return the columns of each row of `[B, n]` at its own indices `[B, k]`."""
+        raise self._omitted("entries_at")
+
     def cut(self, x: FrameworkTensor, how: ColumnOrder) -> Sequence[Any]:
         """Put the columns of `[B, n]` into another order, and cut them into pieces. `how` is kept
         for later calls.
@@ -230,6 +248,26 @@ class TensorOps(ABC, Generic[FrameworkTensor]):
     def any(self, x: FrameworkTensor) -> Any:
         """Return which rows of booleans `[B, n]` contain True: `[B]`."""
         raise self._omitted("any")
+
+    def all(self, x: FrameworkTensor) -> Any:
+        """Return whether all booleans are True, as a boolean tensor without axes."""
+        raise self._omitted("all")
+
+    def all_finite(self, values: Sequence[FrameworkTensor]) -> Any:
+        """Return whether all numbers in one tensor or several are finite, as a boolean tensor
+        without axes.
+        """
+        raise self._omitted("all_finite")
+
+    def where(self, condition: FrameworkTensor, x: FrameworkTensor, y: FrameworkTensor) -> Any:
+        """Return x where the condition is True, and y elsewhere; shapes are broadcast."""
+        raise self._omitted("where")
+
+    def expand(self, x: FrameworkTensor, rows: int) -> Any:
+        """Return `[rows, *shape]`, in which each row is x; do not write to it, because the rows may
+        share memory.
+        """
+        raise self._omitted("expand")
 
     def one_hot(self, x: FrameworkTensor, n: int) -> Any:
         """Return integers `[B]` as float32 one-hot vectors `[B, n]`."""

@@ -20,7 +20,7 @@ from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.private_api import GreedyPolicy, RandomActionSource
 from rlcatalog_sb3.refusals import BuilderClass, builder_of
 from rlcatalog_sb3.spaces import Space, q_learning_defaults
-from rlcatalog_torch import LOWEST, dueling_values, values_of
+from rlcatalog_torch import dueling_values, limits_of, values_of
 
 
 class QNetwork(nn.Module):
@@ -71,7 +71,7 @@ def mask_values(values: Tensor, allowed: Tensor | None) -> Tensor:
     if allowed is None:
         return values
     allows_nothing = ~allowed.any(dim=-1, keepdim=True)
-    return torch.where(allowed | allows_nothing, values, LOWEST[values.dtype])
+    return torch.where(allowed | allows_nothing, values, limits_of(values).lowest)
 
 
 class CatalogQPolicy(GreedyPolicy, CatalogBasePolicy):

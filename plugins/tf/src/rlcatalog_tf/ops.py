@@ -86,6 +86,9 @@ class TFOps(TensorOps):
     def is_array(self, value: Any) -> bool:
         return tf.is_tensor(value) or isinstance(value, np.ndarray)
 
+    def dtype_name(self, x: Tensor) -> str:
+        return str(x.dtype.name)
+
     def is_float(self, x: Tensor) -> bool:
         return bool(x.dtype.is_floating)
 
@@ -129,6 +132,9 @@ class TFOps(TensorOps):
     def columns_at(self, x: Tensor, places: Any) -> Any:
         return tf.gather(x, places, axis=1)
 
+    def entries_at(self, x: Tensor, places: Tensor) -> Any:
+        return tf.gather(x, places, axis=1, batch_dims=1)
+
     def cut(self, x: Tensor, how: Any) -> Sequence[Any]:
         if how.order is not None:
             x = tf.gather(x, how.order, axis=1)
@@ -155,6 +161,22 @@ class TFOps(TensorOps):
 
     def any(self, x: Tensor) -> Any:
         return tf.reduce_any(x, axis=1)
+
+    def all(self, x: Tensor) -> Any:
+        return tf.reduce_all(x)
+
+    def all_finite(self, values: Sequence[Tensor]) -> Any:
+        are_finite = tf.constant(True)
+        for x in values:
+            if x.dtype.is_floating:
+                are_finite &= tf.reduce_all(tf.math.is_finite(x))
+        return are_finite
+
+    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Any:
+        return tf.where(condition, x, y)
+
+    def expand(self, x: Tensor, rows: int) -> Any:
+        return tf.broadcast_to(x, [rows, *x.shape])
 
     def one_hot(self, x: Tensor, n: int) -> Any:
         return tf.one_hot(x, n, dtype=tf.float32)

@@ -4,10 +4,9 @@ from .action_critic import ActionCritic as ActionCritic, build_action_critic as 
 from .action_values import dueling_values as dueling_values
 from .dtypes import (
     HALF as HALF,
-    HIGHEST as HIGHEST,
-    LOWEST as LOWEST,
     dtype_of as dtype_of,
     floats_as as floats_as,
+    limits_of as limits_of,
     to_float32_at_least as to_float32_at_least,
 )
 from .distribution_views import TorchDistribution as TorchDistribution, as_torch as as_torch

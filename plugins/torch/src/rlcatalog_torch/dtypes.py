@@ -11,24 +11,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog_torch.private_api import modules_of, parameters_of
+from rlcatalog_torch.private_api import cached_constant, modules_of, parameters_of
 
 #: Half-precision dtypes.
 HALF = (torch.float16, torch.bfloat16)
-#: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than
-#: with Python numbers.
-LOWEST = {
-    dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype)
-    for dtype in (*HALF, torch.float32, torch.float64)
-}
-HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
-_WEIGHT_DTYPES = frozenset(LOWEST)
+#: Dtypes of floating-point numbers.
+FLOATS = frozenset((*HALF, torch.float32, torch.float64))
+
+
+class FloatLimits(NamedTuple):
+    """The finite limits of a floating-point dtype, as tensors without axes.
+
+    Operations on one row are faster with tensors than with Python numbers.
+
+    Attributes:
+        lowest: The lowest finite number.
+        highest: The highest finite number.
+    """
+
+    lowest: Tensor
+    highest: Tensor
+
+
+def limits_of(x: Tensor) -> FloatLimits:
+    """Return the finite limits of a tensor's dtype, on its device."""
+    return _limits(x.dtype, x.device)
+
+
+@cached_constant
+def _limits(dtype: torch.dtype, device: torch.device) -> FloatLimits:
+    # Cached, so they must not be inference tensors, which training cannot use.
+    with torch.inference_mode(False):
+        highest = torch.tensor(torch.finfo(dtype).max, dtype=dtype, device=device)
+        return FloatLimits(-highest, highest)
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
@@ -41,11 +62,11 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     # Go down through the first submodules: in most models, one of them has weights.
     while module is not None:
         for own_parameter in parameters_of(module).values():
-            if own_parameter is not None and own_parameter.dtype in _WEIGHT_DTYPES:
+            if own_parameter is not None and own_parameter.dtype in FLOATS:
                 return own_parameter.dtype
         module = next(iter(modules_of(module).values()), None)
     for parameter in model.parameters():
-        if parameter.dtype in _WEIGHT_DTYPES:
+        if parameter.dtype in FLOATS:
             return parameter.dtype
     return torch.float32
 

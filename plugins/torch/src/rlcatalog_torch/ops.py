@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional as F
 
 from rlcatalog.actions import Interval, interval
 from rlcatalog.frameworks import TensorOps, TensorTree
 from rlcatalog.spaces import parts_of
-from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
-from rlcatalog_torch.private_api import cached_constant
+from rlcatalog_torch.dtypes import FLOATS, HALF, limits_of
+from rlcatalog_torch.private_api import cached_constant, many_cached_constants
 
 #: Highest finite numbers by dtype, because `torch.finfo` takes longer than an operation on one row.
-_HIGHEST = {dtype: highest.item() for dtype, highest in HIGHEST.items()}
+_HIGHEST = {dtype: torch.finfo(dtype).max for dtype in FLOATS}
 
 
 def flatten_rows(x: Tensor) -> Tensor:
@@ -50,6 +51,40 @@ def _order(order: tuple[int, ...], device: torch.device) -> Tensor:
     # Cached, so it must not be an inference tensor, which training cannot use.
     with torch.inference_mode(False):
         return torch.tensor(order, dtype=torch.int64, device=device)
+
+
+@many_cached_constants
+def _constant(data: bytes, dtype: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return an array, given by its bytes, as a tensor on a device."""
+    array = np.frombuffer(data, dtype).reshape(shape).copy()
+    # Cached, so it must not be an inference tensor, which training cannot use.
+    with torch.inference_mode(False):
+        tensor = torch.from_numpy(array)
+        return tensor.to(device, _dtype_on(device, tensor.dtype))
+
+
+#: Dtype and device → zeros; the longest vector that was needed so far.
+_ZEROS: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+
+def _zeros(like: Tensor) -> Tensor:
+    """Return zeros in the form of a vector; do not write to them."""
+    key = (like.dtype, like.device)
+    size = like.shape[0]
+    zeros = _ZEROS.get(key)
+    if zeros is None or zeros.shape[0] < size:
+        # Kept, so it must not be an inference tensor, which training cannot use.
+        with torch.inference_mode(False):
+            zeros = torch.zeros(size, dtype=like.dtype, device=like.device)
+        _ZEROS[key] = zeros
+    return zeros[:size]
+
+
+def _dtype_on(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """Return a dtype that a device has: Apple's GPUs have no float64, so it is float32 there."""
+    if dtype is torch.float64 and device.type == "mps":
+        return torch.float32
+    return dtype
 
 
 @cached_constant
@@ -89,7 +124,7 @@ class TorchOps(TensorOps):
         return torch.cat(tuple(pieces), 1)
 
     def fill_forbidden(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        return torch.where(mask.bool(), inputs, LOWEST[inputs.dtype])
+        return torch.where(mask.bool(), inputs, limits_of(inputs).lowest)
 
     def array(self, x: Tensor) -> Any:
         """Return a tensor as an array, or None if it has no values yet."""
@@ -111,8 +146,17 @@ class TorchOps(TensorOps):
     def booleans(self, value: Any, like: Tensor) -> Tensor:
         return torch.as_tensor(value, device=like.device).bool()
 
+    def constant(self, value: ArrayLike, like: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return torch.as_tensor(value, device=like.device)  # compiled code keeps it
+        array = np.asarray(value)
+        return _constant(array.tobytes(), array.dtype.str, array.shape, like.device)
+
     def is_array(self, value: Any) -> bool:
         return isinstance(value, (Tensor, np.ndarray))
+
+    def dtype_name(self, x: Tensor) -> str:
+        return str(x.dtype).removeprefix("torch.")
 
     def is_float(self, x: Tensor) -> bool:
         return x.is_floating_point()
@@ -125,7 +169,7 @@ class TorchOps(TensorOps):
 
     def as_type(self, x: Tensor, name: str) -> Tensor:
         # PyTorch's dtypes are attributes of its module, by name.
-        return x.to(getattr(torch, name))
+        return x.to(_dtype_on(x.device, getattr(torch, name)))
 
     def whole(self, x: Tensor) -> Tensor:
         if x.is_floating_point():
@@ -154,7 +198,12 @@ class TorchOps(TensorOps):
         return self.side_by_side([flatten_rows(value) for value in values])
 
     def columns_at(self, x: Tensor, places: Any) -> Tensor:
-        return x.index_select(1, torch.as_tensor(places, device=x.device))
+        if not isinstance(places, Tensor):
+            places = self.constant(np.asarray(places, np.int64), x)
+        return x.index_select(1, places)
+
+    def entries_at(self, x: Tensor, places: Tensor) -> Tensor:
+        return x.gather(1, places)
 
     def cut(self, x: Tensor, how: Any) -> tuple[Tensor, ...]:
         if how.order is not None:
@@ -182,6 +231,29 @@ class TorchOps(TensorOps):
 
     def any(self, x: Tensor) -> Tensor:
         return x.any(dim=1)
+
+    def all(self, x: Tensor) -> Tensor:
+        return x.all()
+
+    def all_finite(self, values: Sequence[Tensor]) -> Tensor:
+        # Zero times a finite number is 0, and NaN otherwise. This sum of products takes a fraction
+        # of the time of `isfinite`, and unlike a sum of squares, it never overflows.
+        sums = []
+        for x in values:
+            flat = x.detach().reshape(-1)
+            if flat.dtype in HALF:
+                flat = flat.float()
+            if flat.is_floating_point():
+                sums.append(flat.dot(_zeros(flat)))
+        if not sums:
+            return _constant(b"\1", "bool", (), values[0].device)
+        return reduce(operator.add, sums).isfinite()
+
+    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(condition, x, y)
+
+    def expand(self, x: Tensor, rows: int) -> Tensor:
+        return x.expand(rows, *x.shape)
 
     def one_hot(self, x: Tensor, n: int) -> Tensor:
         return (x[:, None] == torch.arange(n, device=x.device)).float()

@@ -191,15 +191,22 @@ def constant_in_graphs(function: Callable[P, T]) -> Callable[P, T]:
     return function
 
 
-def cached_constant(function: Callable[P, T]) -> Callable[P, T]:
+def cached_constant(function: Callable[P, T], maxsize: int = 256) -> Callable[P, T]:
     """Cache the results of a function of hashable constants; see `constant_in_graphs`."""
-    cached = lru_cache(maxsize=256)(function)
+    cached = lru_cache(maxsize)(function)
 
     @wraps(function)
     def constant(*args: P.args, **kwargs: P.kwargs) -> T:
         return cached(*args, **kwargs)  # type: ignore[arg-type]
 
     return constant_in_graphs(constant)
+
+
+def many_cached_constants(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache results as `cached_constant` does, for a function that each entry of a large space
+    calls with other arguments.
+    """
+    return cached_constant(function, maxsize=4096)
 
 
 # --- recording ------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from rlcatalog_testing.passes import alike, array_of
 #: Values of all signs `[3, 4]`.
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 WHOLE_NUMBERS = np.arange(6).reshape(3, 2)
+COLUMNS_OF_ROWS = np.array([[0, 3], [1, 1], [2, 0]])
 LENGTHS = np.array([0, 2, 4])
 #: Which of four places lists of these lengths fill.
 TAKEN = np.arange(4) < LENGTHS[:, None]
@@ -97,12 +98,20 @@ CALLS = (
     Call("columns", ([X[:, 0], X],), np.hstack([X[:, :1], X])),
     Call("cut", (X, AFTER_FIRST_COLUMN), X[:, :1], piece=0),
     Call("cut", (X, AFTER_FIRST_COLUMN), X[:, 1:], piece=1),
+    Call("entries_at", (X, COLUMNS_OF_ROWS), np.take_along_axis(X, COLUMNS_OF_ROWS, axis=1)),
     Call("each_row", (X, 2), np.repeat(X, 2, axis=0)),
     Call("all_rows", (X, X[:2]), np.tile(X, (2, 1))),
     Call("padded", (X, 6), np.pad(X, ((0, 0), (0, 2)))),
     Call("taken", (LENGTHS, 4), TAKEN),
     Call("only", (TAKEN, np.where(TAKEN, X, np.float32(np.nan))), np.where(TAKEN, X, 0)),
     Call("any", (TAKEN,), TAKEN.any(1)),
+    Call("all", (TAKEN,), np.array(False)),
+    Call("all_finite", ([X, WHOLE_NUMBERS],), np.array(True)),
+    Call("all_finite", ([np.array([LOWEST, LOWEST])],), np.array(True)),
+    Call("all_finite", ([X, np.array([1, np.inf], np.float32)],), np.array(False)),
+    Call("where", (X > 0, X, -X), np.abs(X)),
+    Call("expand", (X[0], 2), np.stack([X[0], X[0]])),
+    Call("constant", (Untouched(X[0]), X), X[0]),
     Call("total", ([X, X],), 2 * X),
     Call("sum", (X,), X.sum(1), {"axis": 1}),
     Call("mean", (X,), X.mean()),
