@@ -54,3 +54,4 @@ from .plugins.part import blame_part as blame_part
 from .plugins.registry import Registry as Registry
 from .spaces.action_codecs import codec_class as codec_class, codec_of_class as codec_of_class
 from .spaces.info import KINDS as KINDS
+from .spaces.overrides import is_up_to_date as is_up_to_date

@@ -360,7 +360,7 @@ class JointDistribution(ActionDistribution):
         assert layout.prefixes is not None, "entropy_kind is checked before"
         num_prefixes = len(layout.prefixes)
         # A row for each pair of a row of inputs and a combination.
-        flat = ops.all_rows(ops.tensor(layout.prefixes, self.inputs), self.inputs)
+        flat = ops.all_rows(ops.constant(layout.prefixes, self.inputs), self.inputs)
         independent = ops.each_row(self._independent_params, num_prefixes)
         context = ops.each_row(self._context, num_prefixes)
         params = self._conditional_params(independent, context, flat)

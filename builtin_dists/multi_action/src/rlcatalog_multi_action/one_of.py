@@ -250,7 +250,7 @@ class OneOfBase(PartsDistribution):
             ops = self.ops
             log_probs = []
             for place in range(len(self.layout.parts)):
-                choices = ops.all_rows(ops.tensor([[place]], self.inputs), self.inputs)
+                choices = ops.all_rows(ops.constant([[place]], self.inputs), self.inputs)
                 log_probs.append(self.choice.logp(choices[:, 0]))
             self._cached_log_probs = log_probs
         return self._cached_log_probs

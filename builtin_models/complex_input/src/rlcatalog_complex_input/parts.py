@@ -31,7 +31,7 @@ class OneHots:
     def of(self, integers: Tensor, ops: TensorOps) -> Any:
         """Return integers `[N, *shape]` as one-hot vectors `[N, n]`."""
         entries = ops.columns_at(ops.flat(ops.integers(integers)), self.entries)
-        return ops.as_type(entries == ops.tensor(self.values, entries), "float32")
+        return ops.as_type(entries == ops.constant(self.values, entries), "float32")
 
 
 @dataclass(frozen=True, eq=False)

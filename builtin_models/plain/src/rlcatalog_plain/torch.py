@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog_plain.common import Leaf, Plain
 from rlcatalog_plain.module_source import Module
-from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, floats_as
+from rlcatalog_torch import OPS, DenseStack, OutputLayers, TorchModelV2, dtype_of, floats_as
 from rlcatalog_torch.private_api import original_of
 
 #: Key of a module's `__dict__` for its `_CompiledForm`.
@@ -116,13 +116,13 @@ def call_module(module: nn.Module, *arguments: Any) -> Any:
 def _scale(x: Tensor, low: float | Array, span: float | Array, in_place: bool) -> Tensor:
     """Return `(x - low) / span`; `in_place` allows to write to `x`."""
     if not isinstance(low, float) or low != 0.0:
-        x = x - torch.as_tensor(low, dtype=x.dtype, device=x.device)
+        x = x - OPS.constant(low, x).to(x.dtype)
         in_place = True  # `x` is a new tensor now
     divisor: float | Tensor
     if isinstance(span, float):
         divisor = span
     else:
-        divisor = torch.as_tensor(span, dtype=x.dtype, device=x.device)
+        divisor = OPS.constant(span, x).to(x.dtype)
     if in_place:
         return x.div_(divisor)
     return torch.div(x, divisor)

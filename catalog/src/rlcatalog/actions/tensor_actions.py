@@ -1,15 +1,17 @@
-"""Action codecs as tensor operations in any tensor library, for exported policies.
+"""Action codecs as operations in any tensor library, for policies that act on tensors and for
+exported policies.
 
 `ActionCodec.lowered` names the class for a codec.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.errors import ActionMaskError
 from rlcatalog.frameworks.ops import Array, Tensor, TensorOps
 
 if TYPE_CHECKING:
@@ -56,8 +58,70 @@ class LoweredActions:
 
     def constant(self, value: float | Array, like: Tensor) -> Any:
         """Return an array as a tensor."""
-        writable = np.array(value)  # PyTorch warns of a read-only array, such as a space's bounds
-        return self.ops.tensor(writable, like)
+        return self.ops.constant(value, like)
+
+    # --- masks ------------------------------------------------------------------------------------
+
+    def mask_columns(self, mask: Any, rows: int, valid: list[Any]) -> Any:
+        """Return a batched mask in Gymnasium's format as booleans `[B, mask_width]`, as
+        `ActionCodec.mask_columns` does for arrays.
+
+        Args:
+            mask: A tensor, or a structure of tensors; None allows everything.
+            rows: B.
+            valid: To this list, the method adds a boolean without axes for each tensor that may
+                contain other numbers than those of a mask: whether it contains none.
+
+        Returns:
+            The columns; None if everything is allowed.
+
+        Raises:
+            ActionMaskError: The mask has the wrong structure or shape.
+        """
+        if mask is None or not self.codec.mask_width:
+            return None
+        if isinstance(mask, Mapping | tuple):
+            return self.join_masks(mask, rows, valid)
+        return self.mask_rows(mask, rows, valid)
+
+    def join_masks(self, masks: Any, rows: int, valid: list[Any]) -> Any:
+        """Return the columns of a structure of masks; see `mask_columns`."""
+        raise self.bad_mask(f"shape ({rows}, {self.codec.mask_width})", type(masks).__name__)
+
+    def mask_rows(self, mask: Tensor, rows: int, valid: list[Any]) -> Any:
+        """Return the columns of a mask that is one tensor, `[B, mask_width]` or `[B, ...]`; see
+        `mask_columns`.
+        """
+        if len(mask.shape) > 2 and mask.shape[0] == rows:
+            mask = self.ops.flat(mask)
+        return self.columns_as_they_are(mask, rows, valid)
+
+    def columns_as_they_are(self, mask: Tensor, rows: int, valid: list[Any]) -> Any:
+        """Return columns `[B, mask_width]` as booleans; see `mask_columns`."""
+        shape = tuple(mask.shape)
+        if shape != (rows, self.codec.mask_width):
+            raise self.bad_mask(f"shape ({rows}, {self.codec.mask_width})", f"shape {shape}")
+        if self.ops.dtype_name(mask) == "bool":
+            return mask
+        # Only 0 and 1 equal their booleans.
+        is_allowed = mask != 0
+        valid.append(self.ops.all((mask == 1) == is_allowed))
+        return is_allowed
+
+    def bad_mask(self, expected: str, found: str) -> ActionMaskError:
+        """Return the error for a mask in the wrong format."""
+        return ActionMaskError(f"mask: {self.codec.info.path}: expected {expected}; found {found}.")
+
+    def mask_taken(self, raw: Tensor) -> Any:
+        """Return the same as `ActionCodec.mask_taken`: the mask columns `[B, k]` that raw actions
+        use, or None if unknown.
+        """
+        counts = [count for _, count in self.codec.choices]
+        if not counts or counts != list(self.codec.counts or ()):
+            return None
+        starts = np.cumsum(counts) - counts
+        integers = self.ops.as_type(raw, "int64")
+        return integers + self.constant(starts.astype(np.int64), integers)
 
 
 def exported_dtype(dtype: str) -> str:

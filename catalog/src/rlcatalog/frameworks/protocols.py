@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """Result of `Policy.act` for a batch of B observations, as NumPy arrays.
+    """Result of `Policy.act` for a batch of B observations: NumPy arrays, or tensors if the
+    observations are tensors.
 
     Attributes:
         action: Actions for the environment, in its action space.
@@ -68,6 +69,10 @@ class InitialMemory(Protocol):
     def initial(self) -> Sequence[Array]:
         """The arrays, without a batch axis; empty for a model without a memory."""
 
+    @property
+    def initial_past(self) -> Sequence[Array]:
+        """Earlier states at the start of an episode, for memories that skip some of them."""
+
     def start(self, batch_size: int, /) -> tuple[Array, ...]:
         """Return the arrays for this number of sequences."""
 
@@ -75,10 +80,10 @@ class InitialMemory(Protocol):
         self,
         before: Sequence[Tensor],
         returned: Sequence[Tensor],
-        past: tuple[Array, ...],
+        past: Sequence[Tensor],
         ops: TensorOps,
         /,
-    ) -> tuple[tuple[Any, ...], tuple[Array, ...]]:
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the memory and the past after a step in which the model returned these states."""
 
 
@@ -218,7 +223,11 @@ class Backend(Protocol):
         arrays.
 
         If `obs` is a tensor, the results are also tensors, on the policy's device and without
-        gradients; memory is always NumPy.
+        gradients; the new memory is tensors if `memory` is, otherwise NumPy.
+
+        A backend that computes with tensors of any device has an attribute `tensor_device`, the
+        device that the policy is on, as a tensor's attribute `device` names it. `Policy.act` then
+        accepts tensors on this device.
 
         With `policy_only`, which a policy passes only if it has a critic of its own
         (`SeparateCritic`), the critic is not run: the value is None, and the critic's memory stays

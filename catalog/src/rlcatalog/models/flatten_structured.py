@@ -90,6 +90,6 @@ def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]
     integers = ops.rows(ops.integers(ops.whole(obs)), (len(counts),))
     for place, (count, start) in enumerate(zip(counts, starts, strict=True)):
         column = integers[:, place : place + 1]
-        values = ops.tensor(np.arange(start, start + count, dtype=np.int64), integers)
-        ones = ops.tensor(np.ones((1, count), np.float32), integers)
+        values = ops.constant(np.arange(start, start + count, dtype=np.int64), integers)
+        ones = ops.constant(np.ones((1, count), np.float32), integers)
         yield ops.only(column == values, ones)  # 1 where they are equal, otherwise 0

@@ -16,7 +16,7 @@ from rlcatalog.errors import (
     raised_as,
     shown,
 )
-from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, TensorOps
+from rlcatalog.frameworks.ops import NUMBER_KINDS, Array, Tensor, TensorOps
 from rlcatalog.observations.preprocessor import Leaf, Preprocessor
 from rlcatalog.observations.visible_observation import VisibleObservation
 from rlcatalog.plugins import Part
@@ -69,6 +69,42 @@ class Filter:
         exported policy expects filtered observations.
         """
         return None
+
+    def filter_tensors(self, encoded: Tensor, ops: TensorOps) -> Any:
+        """Filter encoded observations that are a tensor `[B, *shape]`, on its device and with the
+        current statistics.
+
+        A policy that gets tensors calls it, if `lowered` returns a function. By default, it calls
+        that function; `lowered` is asked each time, because the statistics may have changed.
+
+        Args:
+            encoded: The tensor.
+            ops: The operations for it.
+        """
+        apply = self.lowered()
+        if apply is None:
+            raise NotServedError(f"{self.who} has no tensor form: its lowered() returns None.")
+        return apply(encoded, ops)
+
+    def learn_from_tensors(self, encoded: Tensor, rows: Tensor | None, ops: TensorOps) -> None:
+        """Learn from encoded observations that are a tensor `[B, *shape]`, without reading it on
+        the host.
+
+        Rows with a number that is not finite must be left out, because such a row can only be
+        reported later.
+
+        Args:
+            encoded: The tensor.
+            rows: Booleans `[B]`: the rows to learn from; None for all.
+            ops: The operations for it.
+
+        Raises:
+            NotServedError: The filter cannot do this, which is the default.
+        """
+        raise NotServedError(
+            f"{self.who} cannot learn from tensors: it has no learn_from_tensors(). Pass arrays to"
+            " preprocess(observations, update=True)."
+        )
 
     def filtered(self, encoded: Array, *, update: bool = False) -> Array:
         """Call the filter and check its contract: the number and shape of observations, and an

@@ -229,6 +229,22 @@ class VisibleObservation:
             first = last
         return result
 
+    def spread_tensor(self, encoded: Tensor, whole: Preprocessor, ops: TensorOps) -> Any:
+        """Return the same as `spread`, for a tensor."""
+        rows = ops.flat(encoded)
+        pieces = []
+        last_column = 0
+        first = 0
+        for start, stop in [*self.columns, (whole.size, whole.size)]:
+            if start > last_column:
+                zeros = ops.constant(np.zeros(start - last_column, np.float32), rows)
+                pieces.append(ops.expand(zeros, rows.shape[0]))
+            last = first + stop - start
+            pieces.append(rows[:, first:last])
+            first = last
+            last_column = stop
+        return ops.concat(pieces, axis=1)
+
 
 def _select(obs: Any, tree: Tree) -> Any:
     """Return the entries of a Dict observation that a tree of keys names."""

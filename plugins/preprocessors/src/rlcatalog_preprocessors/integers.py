@@ -160,7 +160,7 @@ class OneHotPreprocessor(Preprocessor):
             entry_values = ops.flat(x)
             if not has_one_entry:
                 entry_values = ops.columns_at(entry_values, entries)
-            is_value = entry_values == ops.tensor(values, entry_values)
+            is_value = entry_values == ops.constant(values, entry_values)
             return ops.as_type(is_value, "float32")
 
         return encode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -202,7 +201,7 @@ class MultiDiscreteCodec(_IntegersCodec):
 
     def _join_masks(self, masks: Mask, rows: int | None) -> Array:
         """Concatenate the masks of all choices into one array."""
-        arrays = [np.asarray(part) for part in _leaves(masks)]
+        arrays = [np.asarray(part) for part in lowering.mask_leaves(masks)]
         shapes = [array.shape for array in arrays]
         # -1 for an array without batch axis, which differs from every count.
         widths = [shape[-1] if len(shape) == 2 else -1 for shape in shapes]
@@ -221,7 +220,7 @@ class MultiBinaryCodec(_EntryByEntry):
     """
 
     whole = True
-    lowered = LoweredActions
+    lowered = lowering.LoweredBits
 
     def __init__(self, info: SpaceInfo, *args: Any) -> None:
         super().__init__(info, *args)
@@ -393,12 +392,3 @@ def _paths(info: SpaceInfo) -> list[str]:
         indices = ", ".join(map(str, place))
         paths.append(f"{info.path}[{indices}]")
     return paths
-
-
-def _leaves(masks: Any) -> Iterator[Any]:
-    """Yield the masks in tuples of masks, nested to any depth."""
-    for part in masks:
-        if isinstance(part, tuple):
-            yield from _leaves(part)
-        else:
-            yield part

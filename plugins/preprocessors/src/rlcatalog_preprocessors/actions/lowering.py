@@ -1,8 +1,8 @@
-"""Action codecs as operations in any tensor library, for exported policies."""
+"""Action codecs as operations in any tensor library, for tensors and for exported policies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ class LoweredDiscrete(LoweredActions):
 
     def inputs(self, raw: Tensor) -> Any:
         return self.ops.one_hot(self.ops.as_type(raw[:, 0], "int64"), self.codec.n)
+
+    def mask_rows(self, mask: Tensor, rows: int, valid: list[Any]) -> Any:
+        # Not flattened: a mask with more axes is a mistake.
+        return self.columns_as_they_are(mask, rows, valid)
 
     def _with_start(self, values: Tensor) -> Any:
         """Return values that count from 0 as values of the space."""
@@ -42,6 +46,9 @@ class LoweredOneHot(LoweredDiscrete):
 
     def shown(self, raw: Tensor) -> Any:
         return raw
+
+    def mask_taken(self, raw: Tensor) -> Any:
+        return self.ops.argmax(raw)[:, None]
 
 
 class LoweredIntegers(LoweredActions):
@@ -79,6 +86,38 @@ class LoweredChoices(LoweredIntegers):
         raw_of_columns = self.ops.columns_at(self.ops.as_type(raw, "int64"), choices)
         is_value = raw_of_columns == self.constant(values, raw_of_columns)
         return self.ops.as_type(is_value, "float32")
+
+    def join_masks(self, masks: Any, rows: int, valid: list[Any]) -> Any:
+        """Concatenate the masks of all choices, nested like the space's `nvec`."""
+        parts = list(mask_leaves(masks))
+        shapes = [tuple(part.shape) for part in parts]
+        expected_shapes = [(rows, count) for count in self.codec.counts]
+        if shapes != expected_shapes:
+            counts = list(self.codec.counts)
+            raise self.bad_mask(f"tensors of shape [B, n] with n = {counts}", str(shapes))
+        same_dtype = [self.ops.as_type(part, self.ops.dtype_name(parts[0])) for part in parts]
+        return self.columns_as_they_are(self.ops.concat(same_dtype, axis=1), rows, valid)
+
+
+class LoweredBits(LoweredActions):
+    """Bits, whose masks have a number for each bit, or two columns."""
+
+    codec: Any
+
+    def mask_rows(self, mask: Tensor, rows: int, valid: list[Any]) -> Any:
+        """Turn a mask with a number for each bit into two columns for each bit."""
+        ops = self.ops
+        if tuple(mask.shape[1:]) != self.codec.info.shape:
+            return super().mask_rows(mask, rows, valid)
+        if mask.shape[0] != rows:
+            shape = tuple(mask.shape)
+            raise self.bad_mask(f"{rows} rows", f"shape {shape}")
+        bits = ops.as_type(ops.flat(mask), "float32")
+        valid.append(ops.all((bits == 0) | (bits == 1) | (bits == 2)))
+        may_be_0 = bits != 1
+        may_be_1 = bits != 0
+        both = ops.concat([may_be_0[:, :, None], may_be_1[:, :, None]], axis=2)
+        return ops.flat(both)
 
 
 class LoweredIntegerBox(LoweredIntegers):
@@ -143,6 +182,53 @@ class LoweredComposite(LoweredActions):
         parts = [child.shown(raw[..., span]) for child, span in self.parts]
         return self.codec.info.join(parts)
 
+    def join_masks(self, masks: Any, rows: int, valid: list[Any]) -> Any:
+        """Concatenate the children's masks."""
+        columns = []
+        like = None
+        for (child, _), mask in zip(self.parts, self._mask_parts(masks), strict=True):
+            child_columns = child.mask_columns(mask, rows, valid)
+            if child_columns is not None:
+                like = child_columns
+            columns.append((child.codec.mask_width, child_columns))
+        if like is None:
+            return None
+        pieces = []
+        for width, child_columns in columns:
+            if child_columns is None:
+                # Without a mask, everything is allowed.
+                ones = self.constant(np.ones(width, np.bool_), like)
+                child_columns = self.ops.expand(ones, rows)
+            pieces.append(child_columns)
+        return self.ops.concat(pieces, axis=1)
+
+    def _mask_parts(self, masks: Any) -> list[Any]:
+        """Return each child's mask, or None for a child without one.
+
+        Raises:
+            ActionMaskError: The masks do not have the space's structure.
+        """
+        info = self.codec.info
+        if info.keys:  # a Dict; otherwise a Tuple
+            if not isinstance(masks, Mapping) or set(masks) - set(info.keys):
+                raise self.bad_mask(f"a dict with keys of {list(info.keys)}", f"{masks}"[:80])
+            return [masks.get(key) for key in info.keys]
+        if not isinstance(masks, tuple) or len(masks) != len(self.parts):
+            raise self.bad_mask(f"a tuple of {len(self.parts)} masks", type(masks).__name__)
+        return list(masks)
+
+    def mask_taken(self, raw: Tensor) -> Any:
+        columns = []
+        start = 0  # the child's first mask column
+        for child, span in self.parts:
+            if child.codec.mask_width:
+                taken = child.mask_taken(raw[:, span])
+                if taken is None:
+                    return None
+                columns.append(taken + start)
+            start += child.codec.mask_width
+        return self.ops.concat(columns, axis=1) if columns else None
+
 
 class LoweredOneOf(LoweredComposite):
     """The choice of a part, followed by every part; only the chosen part counts."""
@@ -160,3 +246,12 @@ class LoweredOneOf(LoweredComposite):
 
     def shown(self, raw: Tensor) -> Any:
         return self.ops.as_type(raw, "int64" if self.codec.whole else "float32")
+
+
+def mask_leaves(masks: Any) -> Iterator[Any]:
+    """Yield the masks in tuples of masks, nested to any depth."""
+    for part in masks:
+        if isinstance(part, tuple):
+            yield from mask_leaves(part)
+        else:
+            yield part
