@@ -24,6 +24,7 @@ from rlcatalog.spaces import find_path, is_image, is_in_part, matching_paths, pa
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import Moments, RunningStat, worst_place
+from rlcatalog_filters.tensor_moments import TensorStatistics
 
 
 class _Scaling(NamedTuple):
@@ -54,11 +55,6 @@ class EncodedMeanStdFilter(Filter):
     Args:
         preprocessor: Preprocessor whose output is filtered.
         options: The model config; see `FiltersConfig`.
-
-    Attributes:
-        statistics: A `MeanStdFilter` over the leaves' concatenated values. Workers that collect
-            experience separately use it to combine their statistics:
-            `here.statistics.apply_changes(there.statistics)`.
 
     Raises:
         ConfigError: A path in the config does not match any leaf.
@@ -91,10 +87,24 @@ class EncodedMeanStdFilter(Filter):
         self._filters_any = bool(self._is_filtered.any())
         self._filters_all = bool(self._is_filtered.all())
         num_filtered = int(self._is_filtered.sum())
-        self.statistics = MeanStdFilter((num_filtered,), clip=config.filter_clip)
+        self._host_statistics = MeanStdFilter((num_filtered,), clip=config.filter_clip)
+        #: The statistics on a device, if the filter was called with tensors.
+        self._tensor_statistics: TensorStatistics | None = None
         # The scaling is computed again when something that it depends on has changed.
         self._scaling: _Scaling
         self._scaling_depends_on: tuple[Any, ...] = ()
+
+    @property
+    def statistics(self) -> MeanStdFilter:
+        """A `MeanStdFilter` over the leaves' concatenated values.
+
+        Workers that collect experience separately use it to combine their statistics:
+        `here.statistics.apply_changes(there.statistics)`. If the filter has learned from tensors,
+        reading it waits for their device.
+        """
+        if self._tensor_statistics is not None and self._tensor_statistics.is_ahead:
+            self._tensor_statistics.download()
+        return self._host_statistics
 
     def __call__(self, encoded: Array, *, update: bool = False) -> Array:
         """Filter encoded observations.
@@ -152,6 +162,64 @@ class EncodedMeanStdFilter(Filter):
             return ops.rows(ops.as_type(flat, "float32"), shape)
 
         return apply
+
+    def filter_tensors(self, encoded: Tensor, ops: TensorOps) -> Any:
+        """Filter a tensor `[B, *shape]` with the current statistics, on its device."""
+        if not self._filters_any:
+            return encoded
+        scaling = self._statistics_on_device_of(encoded, ops).scaling()
+        offset = scaling.offset
+        factor = scaling.factor
+        clip = self._host_statistics.clip
+        low: Any = None
+        high: Any = None
+        if clip is not None:
+            low = -clip
+            high = clip
+        if not self._filters_all:
+            offset = self._spread_tensor(offset, 0.0, ops)
+            factor = self._spread_tensor(factor, 1.0, ops)
+            if clip is not None:
+                low = ops.constant(self._spread(-clip, elsewhere=-np.inf), offset)
+                high = ops.constant(self._spread(clip, elsewhere=np.inf), offset)
+        # The offset is float64, and so are the results until they are stored.
+        values = (ops.flat(encoded) - offset) * factor
+        if clip is not None:
+            values = ops.clip(values, low, high)
+        return ops.rows(ops.as_type(values, "float32"), self.preprocessor.shape)
+
+    def learn_from_tensors(self, encoded: Tensor, rows: Tensor | None, ops: TensorOps) -> None:
+        """Update the statistics with a tensor `[B, *shape]`, on its device.
+
+        Rows that contain a number that is not finite are left out.
+        """
+        if not self._filters_any:
+            return
+        flat = ops.flat(encoded)
+        if not self._filters_all:
+            flat = ops.columns_at(flat, np.flatnonzero(self._is_filtered))
+        self._statistics_on_device_of(encoded, ops).learn(flat, rows)
+
+    def _statistics_on_device_of(self, encoded: Tensor, ops: TensorOps) -> TensorStatistics:
+        """Return the current statistics on the device of a tensor."""
+        on_device = self._tensor_statistics
+        if on_device is None or not on_device.is_on_device_of(encoded):
+            # `self.statistics` first reads what was learned on another device.
+            on_device = TensorStatistics(self.statistics, encoded, ops)
+            self._tensor_statistics = on_device
+        elif not on_device.is_ahead:
+            on_device.refresh()
+        return on_device
+
+    def _spread_tensor(self, values: Any, elsewhere: float, ops: TensorOps) -> Any:
+        """Return a tensor for the whole vector: `values` where it is filtered, and `elsewhere` in
+        the other places.
+        """
+        other_value = ops.constant(np.array([elsewhere]), values)
+        all_values = ops.concat([values, other_value])
+        place_of_other_value = int(self._is_filtered.sum())
+        places = np.where(self._is_filtered, _places_of(self._is_filtered), place_of_other_value)
+        return ops.columns_at(all_values[None], places)[0]
 
     def processed_space(self, preprocessor: Preprocessor) -> Space[Any]:
         """Return a float32 Box: filtered values get the clip bounds, and other values keep their
