@@ -293,15 +293,25 @@ ON_META = {
 }
 
 
-def test_batch_on_another_device_is_accepted(discrete_policy):
-    check_batch(discrete_policy, ON_META)  # no error
+@pytest.fixture(scope="module")
+def policy_on_meta():
+    return rlcatalog.build(THREE_FEATURES, spaces.Discrete(4), SMALL, "torch").to("meta")
 
 
-def test_batch_on_another_device_is_checked_for_its_shapes(discrete_policy):
+def test_batch_on_the_device_of_the_policy_is_accepted(policy_on_meta):
+    check_batch(policy_on_meta, ON_META)  # no error
+
+
+def test_batch_on_a_device_is_checked_for_its_shapes(policy_on_meta):
     wrong_shape = torch.zeros(2, 2, device="meta")
 
     with pytest.raises(ActionError, match=r"expected shape \(2, 1\)"):
-        check_batch(discrete_policy, {**ON_META, "raw_action": wrong_shape})
+        check_batch(policy_on_meta, {**ON_META, "raw_action": wrong_shape})
+
+
+def test_batch_on_another_device_is_refused(discrete_policy):
+    with pytest.raises(ObservationError, match="'cpu'; found one on 'meta'"):
+        check_batch(discrete_policy, ON_META)
 
 
 class TensorOnDevice:

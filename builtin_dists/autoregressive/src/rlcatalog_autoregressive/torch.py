@@ -205,8 +205,11 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         already forbid.
 
         Raises:
-            ActionMaskError: A row allows no value; the message names the row.
+            ActionMaskError: A row allows no value; the message names the row. On other devices than
+                the CPU, nothing is checked, because the check would wait for the device.
         """
+        if not mask.is_cpu:
+            return
         # A forbidden value's logit is the lowest finite number, to which the effect of earlier
         # parts may have been added; beyond half of it, a logit counts as forbidden.
         largest_logit = torch.finfo(params.dtype).max / 2

@@ -48,6 +48,10 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
         """Raise an error if a row allows no value."""
         if torch.compiler.is_compiling():
             return  # compiled code has no values to check
+        if not allowed.is_cpu:
+            # The check would wait for the device. The policy has checked the mask, too; for tensors
+            # `Policy.check` reports it.
+            return
         rows = allowed.shape[0]
         if seq_lens is not None and seq_lens.shape[0] != rows:
             # Padding allows no action; let it pass the check.
@@ -55,4 +59,4 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
             allowed = allowed | ~is_real.view(rows, 1)
         assert self._row_check is not None
         # Called for its check; it raises an ActionMaskError.
-        self._row_check.matrix(allowed.cpu().numpy())
+        self._row_check.matrix(allowed.numpy())

@@ -19,6 +19,7 @@ from rlcatalog.errors import (
     CatalogError,
     ConfigError,
     ModelContractError,
+    NotServedError,
     SavedPolicyError,
     reason,
 )
@@ -30,6 +31,7 @@ from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import LEAST
 from rlcatalog_policy import (
     Stepper,
+    are_tensors,
     check_finite_step,
     check_reward,
     space_from_json,
@@ -249,7 +251,10 @@ class Actor:
             ActionMaskError: The mask has the wrong shape, or a row allows no action.
             NonFiniteError: An observation, a past reward, a value or an action distribution's
                 parameter is NaN or infinite.
+            NotServedError: The observations are tensors.
         """
+        if are_tensors(obs):
+            raise NotServedError("an Actor takes arrays and does not act on tensors. Pass arrays.")
         mask_columns = None
         if mask is NOT_GIVEN:
             mask_columns = self._mask_in(obs)

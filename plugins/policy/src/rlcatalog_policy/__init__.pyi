@@ -46,4 +46,5 @@ from .space_json import (
 from .state import State as State
 from .stepper import Stepper as Stepper, autoreset_of as autoreset_of, describe_env as describe_env
 from .summary import Summary as Summary
+from .tensor_encoder import are_tensors as are_tensors
 from .tensors import TensorFile as TensorFile, to_bytes as to_bytes

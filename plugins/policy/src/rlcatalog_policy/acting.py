@@ -13,7 +13,7 @@ from rlcatalog.frameworks import Array, Backend, Step, Tensor
 from rlcatalog_policy.encoder import host_values, to_array
 from rlcatalog_policy.history import Rewards
 from rlcatalog_policy.non_finite import check_finite_step
-from rlcatalog_policy.state import State
+from rlcatalog_policy.state import State, StateBeforeStep
 
 if TYPE_CHECKING:
     from rlcatalog_policy.frozen_wrapper import FrozenBackend
@@ -50,21 +50,8 @@ def take_step(
         view_input = episode_states.view_input(encoded)
     before = episode_states.resume(view_input, state, prev_reward)
 
-    # In PyTorch `rlcatalog_torch.backend.TorchBackend.act`, in TensorFlow
-    # `rlcatalog_tf.backend.TFBackend.act`; for a frozen policy,
-    # `rlcatalog_export.torch.freeze_policy.FrozenTorch.act`.
     with policy._model_lock:
-        try:
-            if policy_only:
-                result = backend.act(
-                    encoded, before.views, before.memory, mask, explore, policy_only=True
-                )
-            else:
-                result = backend.act(encoded, before.views, before.memory, mask, explore)
-        except BaseException as error:
-            # If a plugin is at fault, this raises another error, which names it.
-            policy.output_checker.raise_if_part_at_fault(error)
-            raise
+        result = run_backend(policy, backend, encoded, before, mask, explore, policy_only)
 
     raw, logp, value, dist_inputs, new_memory = result
     # The step keeps tensors; the state and the environment's actions are arrays.
@@ -82,6 +69,35 @@ def take_step(
     after = episode_states.after(before, view_input, raw_array, new_memory)
     action = policy.action_codec.adapt(raw_array)
     return Step(action, raw, logp, value, dist_inputs, after)
+
+
+def run_backend(
+    policy: Policy,
+    backend: Backend | FrozenBackend,
+    encoded: Any,
+    before: StateBeforeStep,
+    mask: Any,
+    explore: bool,
+    policy_only: bool,
+) -> tuple[Any, ...]:
+    """Return the result of `Backend.act`; see `take_step` for the arguments.
+
+    Raises:
+        PartError: A plugin is at fault, which the error names.
+    """
+    # In PyTorch `rlcatalog_torch.backend.TorchBackend.act`, in TensorFlow
+    # `rlcatalog_tf.backend.TFBackend.act`; for a frozen policy,
+    # `rlcatalog_export.torch.freeze_policy.FrozenTorch.act`.
+    try:
+        if policy_only:
+            return backend.act(
+                encoded, before.views, before.memory, mask, explore, policy_only=True
+            )
+        return backend.act(encoded, before.views, before.memory, mask, explore)
+    except BaseException as error:
+        # If a plugin is at fault, this raises another error, which names it.
+        policy.output_checker.raise_if_part_at_fault(error)
+        raise
 
 
 def check_critic_can_be_left_out(policy: Policy) -> None:

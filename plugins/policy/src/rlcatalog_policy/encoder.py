@@ -97,12 +97,17 @@ def host_values(value: Tensor | None) -> Any:
     """Return an array, or a tensor in CPU memory, as an array; return None for other tensors and
     while tracing.
     """
+    if is_on_other_device(value):
+        return None
+    return to_array(value)
+
+
+def is_on_other_device(value: Tensor | None) -> bool:
+    """Return whether a tensor lies on a device other than the CPU."""
     # Frameworks name the CPU in their own ways: "cpu", "/device:CPU:0". Arrays name it since
     # NumPy 2.
     device = str(getattr(value, "device", "")).lower()
-    if device and "cpu" not in device:
-        return None
-    return to_array(value)
+    return bool(device) and "cpu" not in device
 
 
 def to_array(value: Tensor | None) -> Any:

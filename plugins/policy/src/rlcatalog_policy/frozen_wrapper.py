@@ -14,6 +14,7 @@ from rlcatalog_policy.acting import check_critic_can_be_left_out, take_step
 from rlcatalog_policy.encoder import to_array
 from rlcatalog_policy.extensions import load_extension
 from rlcatalog_policy.stepper import Stepper
+from rlcatalog_policy.tensor_encoder import are_tensors
 
 if TYPE_CHECKING:
     import gymnasium
@@ -127,7 +128,16 @@ class Frozen:
         mask: Masks = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
-        """Choose actions for a batch of observations; see `Policy.act`."""
+        """Choose actions for a batch of observations; see `Policy.act`.
+
+        Raises:
+            NotServedError: The observations are tensors.
+        """
+        if are_tensors(obs):
+            raise NotServedError(
+                "a frozen policy takes arrays and does not act on tensors. Pass arrays, or act with"
+                " the policy itself, frozen.policy."
+            )
         policy = self.policy
         batch = policy.encoder.encode_batch(obs, mask)
         return take_step(

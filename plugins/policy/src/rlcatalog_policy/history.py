@@ -224,7 +224,15 @@ class Views:
         rewards = check_reward(reward, history.t, self._model_name)
         if rewards is None:
             return history
-        last_rewards = _push(history.windows["rewards"], rewards)
+        return self.with_last_rewards(history, rewards)
+
+    def with_last_rewards(
+        self, history: History, rewards: Tensor, ops: TensorOps = NUMPY_OPS
+    ) -> History:
+        """Return the history with rewards `[B]` that have been checked, float32 and 0 at the start
+        of an episode.
+        """
+        last_rewards = _push(history.windows["rewards"], rewards, ops)
         return history._replace(windows={**history.windows, "rewards": last_rewards})
 
     def see(
@@ -259,7 +267,8 @@ class Views:
     ) -> Any:
         """Return one view of the current and past steps; see `see`."""
         if view.column == "t":
-            steps: Any = history.t[:, None] + ops.tensor(view.shifts, history.t)
+            shifts = np.array(view.shifts, np.int64)
+            steps: Any = history.t[:, None] + ops.constant(shifts, history.t)
             steps = ops.maximum(steps, 0)  # there is no step before the episode
             return steps[:, 0] if view.is_single_step else steps
 

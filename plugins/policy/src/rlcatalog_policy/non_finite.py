@@ -136,6 +136,19 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
         )
 
 
+def check_values(values: Array) -> None:
+    """Raise an error if a value estimate `[B]` that was computed without acting is not finite.
+
+    Raises:
+        NonFiniteError: A number is NaN or infinite.
+    """
+    check_rows(
+        values,
+        what="its value estimate",
+        why="look at its observation, and at the model's weights",
+    )
+
+
 def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
     """Return an encoded observation's first non-finite value and its location, or None if all
     values are finite.

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rlcatalog.actions import NOT_GIVEN, action_codec, unbind
 from rlcatalog.choice import Explanation, Resolution
 from rlcatalog.errors import NotServedError
@@ -38,7 +40,7 @@ from rlcatalog_policy.model_parts import (
     names_without,
     parameter_groups,
 )
-from rlcatalog_policy.non_finite import check_rows
+from rlcatalog_policy.non_finite import check_values
 from rlcatalog_policy.output_checker import OutputChecker, check_dists, model_chain
 from rlcatalog_policy.raw_actions import Actions, raw_actions
 from rlcatalog_policy.saving import save
@@ -52,6 +54,8 @@ from rlcatalog_policy.state import (
 )
 from rlcatalog_policy.stepper import Stepper
 from rlcatalog_policy.summary import Summary, policy_sheet, summarize_layers, summarize_weights
+from rlcatalog_policy.tensor_acting import TensorActing, tensor_device
+from rlcatalog_policy.tensor_encoder import are_tensors
 from rlcatalog_policy.training_batch import check_batch
 
 if TYPE_CHECKING:
@@ -154,6 +158,8 @@ class Policy:
             create_backend = frameworks()[self.framework].load("backend")
             #: The framework's `Backend`, with additional methods.
             self.backend: Any = create_backend(self)
+        #: Acts on tensors; created at first use, for the policy's device.
+        self._tensor_acting: TensorActing | None = None
         #: A model stores its last pass: a thread must read the results before another thread runs
         #: the model.
         #: Reentrant, because a trace may run the model within a pass of the same thread.
@@ -239,6 +245,8 @@ class Policy:
             >>> step.action.shape, step.logp.shape, step.value.shape
             ((2,), (2,), (2,))
         """
+        if are_tensors(obs):
+            return self._on_tensors().act(obs, state, prev_reward, mask, explore)
         batch = self.encoder.encode_batch(obs, mask)
         return take_step(
             self,
@@ -260,6 +268,7 @@ class Policy:
         mask: Masks | Tensor = NOT_GIVEN,
         explore: bool = True,
         policy_only: bool = False,
+        on_device: bool = False,
     ) -> Step:
         """Choose actions as `act` does, for observations that `preprocess` has already encoded.
 
@@ -273,6 +282,9 @@ class Policy:
         without gradients, while `action` and `state` still contain NumPy arrays. On devices other
         than the CPU, NaN is not detected, because the check would have to wait for the device.
 
+        With `on_device=True`, which PyTorch policies support, `action` and `state` are tensors too,
+        as `act` returns them for tensors, and `check` detects NaN.
+
         If the policy has a critic of its own (`critic` in the config), `policy_only=True` leaves it
         out. The values of entries that only the critic sees then do not matter, and `step.value` is
         None.
@@ -284,12 +296,19 @@ class Policy:
         """
         if policy_only:
             check_critic_can_be_left_out(self)
+        if on_device:
+            check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
+            if mask is NOT_GIVEN:
+                mask = self.encoder.resolve_mask(encoded, mask)
+            return self._on_tensors().act_encoded(
+                encoded, state, prev_reward, mask, explore, policy_only
+            )
         mask_rows = self.encoder.resolve_mask(encoded, mask)
         return take_step(
             self, self.backend, encoded, state, prev_reward, mask_rows, explore, policy_only
         )
 
-    def adapt(self, raw: TensorTree) -> Any:
+    def adapt(self, raw: TensorTree, *, on_device: bool = False) -> Any:
         """Convert raw actions, such as samples of the distribution, to actions of the environment.
 
         Args:
@@ -298,9 +317,12 @@ class Policy:
                 single Discrete, otherwise `[B, width]`. For a Tuple or Dict, either the structure
                 of its children's raw actions, or all columns `[B, width]`. A single raw action
                 without the batch axis becomes a batch of one row.
+            on_device: Whether to return tensors on the policy's device, for raw actions `[B]` or
+                `[B, width]` that are tensors there; PyTorch policies only.
 
         Returns:
-            Arrays in the form that a vector environment takes; every action is in the space.
+            Arrays in the form that a vector environment takes; every action is in the space. With
+            `on_device`, tensors in this form.
 
         Raises:
             ActionError: These are not raw actions of the space; the message names the path.
@@ -311,6 +333,8 @@ class Policy:
             array([[1.],
                    [2.]], dtype=float32)
         """
+        if on_device:
+            return self._on_tensors().adapt(raw)
         flat_raw = self.action_codec.flatten(raw)
         if self.output_checker.checks_actions:
             self.output_checker.check_actions(flat_raw, mask=None)
@@ -361,16 +385,18 @@ class Policy:
         if not self.has_value:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
-        before = self._resume(encoded, state, prev_reward)
+        is_tensor = not isinstance(encoded, np.ndarray) and tensor_device(self) is not None
+        if is_tensor:
+            before = self._on_tensors().resume(encoded, state, prev_reward)
+        else:
+            before = self._resume(encoded, state, prev_reward)
         with self._model_lock, self.output_checker.name_part_in_errors():
             values = self.backend.values(encoded, before.views, before.memory)
         array = host_values(values)
         if array is not None:
-            check_rows(
-                array,
-                what="its value estimate",
-                why="look at its observation, and at the model's weights",
-            )
+            check_values(array)
+        elif is_tensor:
+            self._on_tensors().add_check_of_values(values)
         return values
 
     def preprocess(self, obs: Batch, *, update: bool | Array = False) -> Array:
@@ -395,6 +421,9 @@ class Policy:
             array([[1., 0., 0.],
                    [0., 0., 1.]], dtype=float32)
         """
+        if are_tensors(obs):
+            with self._model_lock:
+                return self._on_tensors().preprocess(obs, update)
         encoded = self.encoder.transform_batch(obs)
         if self.filter is None:
             return encoded
@@ -411,6 +440,10 @@ class Policy:
             idle: Rows in which no action will be taken, booleans `[B]`; in these rows, everything
                 is allowed.
         """
+        if are_tensors(obs):
+            if idle is not None:
+                raise NotServedError("action_mask: idle rows are not supported for tensors.")
+            return self._on_tensors().action_mask(obs)
         return self.masks.of(obs, idle)
 
     def as_module(self) -> Any:
@@ -469,6 +502,10 @@ class Policy:
         - `"seq_lens"` and `"state"`, for a model with a memory: the rows are then sequences without
           padding, one after the other. `"seq_lens"` `[S]` contains their lengths, and `"state"` the
           memory `[S, ...]` at the start of each. Without `"state"`, new episodes begin.
+        - `"restarts"`, for rollouts on a device, instead of the lengths of sequences: booleans
+          `[B]`, True in each row that begins a new episode. The rows are then sequences of equal
+          length T, one after the other, `"seq_lens"` is the integer T, and `"state"` contains the
+          memory before the first row of each. PyTorch only; the model runs step by step.
         - `"views"`, for a model that reads past steps: `step.state.views`, row by row.
 
         Args:
@@ -496,6 +533,11 @@ class Policy:
             >>> evaluation = policy.evaluate(batch)
             >>> (-evaluation.logp.mean()).backward()  # gradients reach the model's weights
         """
+        if "restarts" in batch and tensor_device(self) is None:
+            raise NotServedError(
+                f"batch['restarts']: framework {self.framework!r} takes sequences without restarts:"
+                " pass their lengths as batch['seq_lens']."
+            )
         if check:
             check_batch(self, batch)
         with self._model_lock, self.output_checker.name_part_in_errors():
@@ -524,23 +566,72 @@ class Policy:
         """
         return raw_actions(self, actions)
 
-    def initial_state(self, batch_size: int) -> Any:
+    def initial_state(self, batch_size: int, *, on_device: bool = False) -> Any:
         """Return the state at the start of `batch_size` episodes.
 
         It is None if the policy neither has a memory nor reads past steps.
+
+        Args:
+            batch_size: Number of episodes.
+            on_device: Whether to return tensors on the policy's device; PyTorch policies only.
+                `act` takes both forms.
         """
+        if on_device:
+            return self._on_tensors().start(batch_size)
         return self._episode_states.start(batch_size)
 
-    def restart(self, state: State | None, rows: Rows) -> State | None:
+    def restart(self, state: State | None, rows: Rows | Tensor) -> State | None:
         """Return a state in which new episodes begin in some rows, and the others continue.
 
         Args:
             state: The state of all rows.
-            rows: The rows in which an episode begins, as indices `[k]` or booleans `[B]`.
+            rows: The rows in which an episode begins, as indices `[k]` or booleans `[B]`; for a
+                state of tensors, booleans.
         """
         if state is None:
             return None
-        return self._episode_states.restart(state, rows)
+        if isinstance(state.history.t, np.ndarray):
+            return self._episode_states.restart(state, rows)  # type: ignore[arg-type]
+        return self._on_tensors().restart(state, rows)
+
+    # --- tensors ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Check the numbers of all steps on tensors since the last call.
+
+        A step on tensors does not read its numbers, because that would wait for the device. Call
+        this method once in a while, for example after each rollout: it waits once. A step on arrays
+        is checked at once and needs no call.
+
+        Raises:
+            NonFiniteError: An observation, a past reward, a value estimate or a distribution's
+                parameter was NaN or infinite. This and the following messages name the step, and
+                the row if the step's tensors are among the last 1,024 steps or 64 MiB.
+            ObservationError: An integer was outside the range of its Discrete or MultiDiscrete.
+            ActionMaskError: A mask contained other numbers than 0 and 1, or a row of it allowed no
+                action.
+            ModelContractError: Past rewards were missing, or a third-party distribution drew an
+                action outside the action space.
+
+        Example:
+            >>> policy = rlcatalog.build(env="CartPole-v1")
+            >>> for _ in range(3):
+            ...     step = policy.act(torch.zeros(8, 4))
+            >>> policy.check()
+        """
+        if self._tensor_acting is not None:
+            with self._model_lock:
+                self._tensor_acting.checks.read()
+
+    def _on_tensors(self) -> TensorActing:
+        """Return what acts on tensors on the policy's device.
+
+        Raises:
+            NotServedError: The policy's framework does not act on tensors.
+        """
+        if self._tensor_acting is None:
+            self._tensor_acting = TensorActing(self)
+        return self._tensor_acting
 
     def stepper(
         self, n: int | VectorEnv[Any, Any, Any], autoreset: str | AutoresetMode | None = None
@@ -678,6 +769,7 @@ class Policy:
         with self._model_lock:
             self.device = self.backend.device_of(device)
             self.backend.to(self.device)
+            self._tensor_acting = None  # its constants lie on the former device
         return self
 
     def random_state(self) -> dict[str, Array]:

@@ -23,6 +23,10 @@ class PolicyEncoder:
         resolution: The lookup's choice.
         visible: The part of the observation that the policy sees.
         whole: The preprocessor of the whole observation.
+
+    Attributes:
+        visible: See above.
+        preprocessor: Encodes what the policy sees.
     """
 
     def __init__(
@@ -32,9 +36,9 @@ class PolicyEncoder:
         visible: VisibleObservation,
         whole: Preprocessor,
     ) -> None:
-        self._visible = visible
+        self.visible = visible
         self._whole = whole
-        self._preprocessor = catalog.preprocessor_for(
+        self.preprocessor = catalog.preprocessor_for(
             visible.preprocessor.info,
             resolution.config,
             pins=resolution.pins,
@@ -48,7 +52,7 @@ class PolicyEncoder:
             first = obs[0]
         if not isinstance(first, Mapping):
             return False  # the preprocessor of the whole observation refuses it
-        return any(_lacks(first, key_path) for key_path in self._visible.hidden)
+        return any(_lacks(first, key_path) for key_path in self.visible.hidden)
 
     def encode_batch(self, obs: Batch) -> Array:
         """Encode what the policy sees, with zeros in place of all other entries: `[B, size]`.
@@ -59,16 +63,16 @@ class PolicyEncoder:
         """
         try:
             if isinstance(obs, list):
-                seen: Any = [self._visible.select(one) for one in obs]
+                seen: Any = [self.visible.select(one) for one in obs]
             else:
-                seen = self._visible.select(obs)
+                seen = self.visible.select(obs)
         except (KeyError, TypeError) as error:
             raise ObservationError(
                 "obs: expected a dict with the entries that the policy sees,"
-                f" {self._visible.preprocessor.info.describe()}; found one without {error}."
+                f" {self.visible.preprocessor.info.describe()}; found one without {error}."
             ) from error
-        encoded = self._preprocessor.encode_batch(seen)
-        return self._visible.spread(encoded, self._whole)
+        encoded = self.preprocessor.encode_batch(seen)
+        return self.visible.spread(encoded, self._whole)
 
 
 def _lacks(obs: Mapping[str, Any], key_path: tuple[str, ...]) -> bool:

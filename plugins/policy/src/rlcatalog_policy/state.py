@@ -10,9 +10,16 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from rlcatalog.actions import LoweredActions
 from rlcatalog.errors import ModelContractError, NotServedError, shown
 from rlcatalog.frameworks import Array, Tensor, TensorOps
-from rlcatalog.internals import NUMBER_KINDS, NUMPY_OPS, ViewRequirement, name_method
+from rlcatalog.internals import (
+    NUMBER_KINDS,
+    NUMPY_OPS,
+    ViewRequirement,
+    exported_dtype,
+    name_method,
+)
 from rlcatalog.models import ModelV2
 from rlcatalog.spaces import map_tensors
 from rlcatalog_policy.encoder import to_array
@@ -108,12 +115,22 @@ class EpisodeStates:
     Args:
         memory: The model's memory.
         views: The views of past steps that the model requests.
+        ops: The operations for states and observations.
+        actions: Reader for raw actions that are tensors; None for arrays.
     """
 
-    def __init__(self, memory: Memory, views: Views) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        views: Views,
+        ops: TensorOps = NUMPY_OPS,
+        actions: LoweredActions | None = None,
+    ) -> None:
         self.memory = memory
         self.views = views
         self._has_views = bool(views)
+        self._ops = ops
+        self._actions = actions
 
     def start(self, rows: int) -> State:
         """Return the state at the start of episodes."""
@@ -159,8 +176,8 @@ class EpisodeStates:
                 all_views=state.views,
                 past=state.past,
             )
-        history = self.views.rewarded(state.history, prev_reward)
-        all_views = self.views.see(history, encoded)
+        history = self._with_rewards(state.history, prev_reward)
+        all_views = self.views.see(history, encoded, self._ops, self._actions)
         return StateBeforeStep(
             views={name: all_views[name] for name in self.views.acting_names},
             memory=state.memory,
@@ -169,6 +186,10 @@ class EpisodeStates:
             all_views=all_views,
             past=state.past,
         )
+
+    def _with_rewards(self, history: History, prev_reward: Rewards | None) -> History:
+        """Return the history with the rewards `[B]` of the last step, if the model reads them."""
+        return self.views.rewarded(history, prev_reward)
 
     def after(
         self, before: StateBeforeStep, encoded: Tensor, raw: Array, new_memory: tuple[Array, ...]
@@ -181,10 +202,10 @@ class EpisodeStates:
             raw: The raw actions `[B, width]` that were chosen.
             new_memory: The memory that the model returned.
         """
-        memory, past = self.memory.after(before.memory, new_memory, before.past)
+        memory, past = self.memory.after(before.memory, new_memory, before.past, self._ops)
         history = before.history
         if self._has_views:
-            history = self.views.after(history, encoded, raw)
+            history = self.views.after(history, encoded, raw, self._ops, self._actions)
         return State(memory, history, before.all_views, past)
 
     def restart(self, state: State, rows: Rows) -> State:
@@ -195,6 +216,103 @@ class EpisodeStates:
             views=state.views,
             past=_with_restarted_rows(state.past, self.memory.initial_past, rows),
         )
+
+
+class TensorEpisodeStates(EpisodeStates):
+    """Manager for states that are tensors; see `EpisodeStates`.
+
+    Args:
+        memory: The model's memory.
+        views: The views of past steps that the model requests.
+        ops: The operations for tensors.
+        actions: Reader for raw actions; needed if the model sees past actions.
+        like: A tensor on the device of the states.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        views: Views,
+        ops: TensorOps,
+        actions: LoweredActions | None,
+        like: Tensor,
+    ) -> None:
+        super().__init__(memory, views, ops, actions)
+        self._like = like
+
+    def start(self, rows: int) -> State:
+        windows = {}
+        for column, window in self.views.windows.items():
+            dtype = exported_dtype(np.dtype(window.dtype).name)
+            windows[column] = self._rows_of(np.zeros((window.depth, *window.shape), dtype), rows)
+        return State(
+            memory=tuple(self._rows_of(part, rows) for part in self.memory.initial),
+            history=History(windows, self._rows_of(np.zeros((), np.int64), rows)),
+            views={},
+            past=tuple(self._rows_of(part, rows) for part in self.memory.initial_past),
+        )
+
+    def _rows_of(self, first_value: Array, rows: int) -> Any:
+        return self._ops.expand(self._ops.constant(first_value, self._like), rows)
+
+    def upload(self, state: State) -> State:
+        """Return a state of arrays, such as `Policy.initial_state` returns it, as tensors."""
+
+        def to_tensor(array: Array) -> Any:
+            return self._ops.tensor(np.array(array), self._like)
+
+        return State(
+            memory=tuple(map(to_tensor, state.memory)),
+            history=History(
+                map_tensors(state.history.windows, to_tensor), to_tensor(state.history.t)
+            ),
+            views=map_tensors(state.views, to_tensor),
+            past=tuple(map(to_tensor, state.past)),
+        )
+
+    def view_input(self, encoded: Tensor) -> Tensor:
+        """Return the observations unchanged."""
+        return encoded
+
+    def _with_rewards(self, history: History, prev_reward: Rewards | None) -> History:
+        """Return the history with the rewards `[B]` of the last step, 0 at the start of an episode.
+
+        Args:
+            history: The history.
+            prev_reward: The rewards, a tensor; None stands for 0.
+        """
+        if not self.views.reads_rewards:
+            return history
+        ops = self._ops
+        zero = ops.constant(np.zeros((), np.float32), self._like)
+        rewards: Any = ops.expand(zero, history.t.shape[0])
+        if prev_reward is not None:
+            tensor: Any = prev_reward
+            rewards = ops.where(history.t > 0, ops.as_type(tensor, "float32"), zero)
+        return self.views.with_last_rewards(history, rewards, ops)
+
+    def restart(self, state: State, rows: Any) -> State:
+        """Return a state with new episodes started in some rows, given by booleans `[B]`."""
+        windows = {}
+        for column, values in state.history.windows.items():
+            windows[column] = self._restarted(
+                values, np.zeros((), self._ops.dtype_name(values)), rows
+            )
+        steps = self._restarted(state.history.t, np.zeros((), np.int64), rows)
+        memory = zip(state.memory, self.memory.initial, strict=True)
+        past = zip(state.past, self.memory.initial_past, strict=True)
+        return State(
+            memory=tuple(self._restarted(part, first, rows) for part, first in memory),
+            history=History(windows, steps),
+            views=state.views,
+            past=tuple(self._restarted(part, first, rows) for part, first in past),
+        )
+
+    def _restarted(self, values: Any, first_value: Array, rows: Any) -> Any:
+        """Return tensors `[B, ...]` in which some rows have the value of a new episode."""
+        other_axes = (None,) * (len(values.shape) - 1)
+        is_new = rows[(slice(None), *other_axes)]
+        return self._ops.where(is_new, self._ops.constant(first_value, values), values)
 
 
 def check_state(state: State, rows: int) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rlcatalog.actions import NOT_GIVEN
-from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.spaces import read_attribute
+from rlcatalog_policy.tensor_encoder import are_tensors
 
 if TYPE_CHECKING:
     import gymnasium
@@ -157,7 +158,10 @@ class Stepper:
         Raises:
             ModelContractError: There are more or fewer observations, or values of `done`, than
                 environments.
+            NotServedError: The observations are tensors, and the mode is `"next_step"`.
         """
+        if are_tensors(obs):
+            return self._step_on_tensors(obs, done, prev_reward, mask, explore)
         ended = self._read_done(done)
         if self.autoreset == "next_step":
             # An episode that ended a step ago begins with this observation. One that ended with
@@ -171,6 +175,25 @@ class Stepper:
                 obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore
             )
             self._check_number(len(step.raw_action))
+        self.state = step.state
+        return step
+
+    def _step_on_tensors(
+        self, obs: Batch, done: Any, prev_reward: Rewards | None, mask: Masks, explore: bool
+    ) -> Step:
+        """Start new episodes where `done`, then act; see `step`.
+
+        Whether any episode has ended is not asked, because that would wait for the device.
+        """
+        if self.autoreset == "next_step":
+            raise NotServedError(
+                "stepper: tensors are not supported in the autoreset mode 'next_step', in which the"
+                " rows that act depend on the data. Use 'same_step' or 'disabled', or pass arrays."
+            )
+        if done is not None:
+            self.state = self.policy.restart(self.state, done)
+        step = self.policy.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+        self._check_number(len(step.raw_action))
         self.state = step.state
         return step
 

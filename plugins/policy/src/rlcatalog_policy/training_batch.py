@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.errors import ActionError, MissingColumnError, shown
-from rlcatalog.frameworks import Tensor
+from rlcatalog.frameworks import Array, Tensor
 from rlcatalog.internals import NUMBER_KINDS
-from rlcatalog_policy.encoder import check_columns, check_encoded, host_values
+from rlcatalog_policy.encoder import (
+    check_columns,
+    check_encoded,
+    host_values,
+    is_on_other_device,
+)
 from rlcatalog_policy.non_finite import check_observations
+from rlcatalog_policy.tensor_acting import tensor_device
 
 if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
@@ -22,8 +28,9 @@ if TYPE_CHECKING:
 def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
     """Raise an error if the data in a training batch cannot have come from acting.
 
-    Shapes are always checked. Values are checked only outside a trace, in which they are unknown,
-    and only on the CPU: on other devices, each step would have to wait for the device.
+    Shapes are always checked. Values are checked at once if they are in the CPU's memory. On other
+    devices the check would have to wait; there, `Policy.check` reads it later. In a trace, values
+    are unknown.
 
     Args:
         policy: The policy.
@@ -54,18 +61,24 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
     if batch.get("mask") is not None:
         check_columns(policy.masks, _with_shape(batch["mask"]), rows, name="batch['mask']")
 
+    if is_on_other_device(obs) and tensor_device(policy) is not None:
+        policy._on_tensors().add_checks_of_batch(obs, raw, batch.get("mask"))
+        return
     # None in a trace and on other devices than the CPU.
     raw_array = host_values(raw)
     if raw_array is not None:
-        if raw_array.dtype.kind not in NUMBER_KINDS:
-            raise ActionError(
-                f"batch['raw_action']: expected numbers, found dtype {raw_array.dtype}."
-            )
-        codec = policy.action_codec
-        codec.check_raw(raw_array.reshape(len(raw_array), codec.width))
+        _check_raw(policy, raw_array)
     obs_array = host_values(obs)
     if obs_array is not None:
         check_observations(obs_array, policy.preprocessor)
+
+
+def _check_raw(policy: Policy, raw: Array) -> None:
+    """Raise an error unless raw actions could have been drawn."""
+    if raw.dtype.kind not in NUMBER_KINDS:
+        raise ActionError(f"batch['raw_action']: expected numbers, found dtype {raw.dtype}.")
+    codec = policy.action_codec
+    codec.check_raw(raw.reshape(len(raw), codec.width))
 
 
 def _check_shapes(policy: Policy, batch: Mapping[str, Any], raw: Tensor, rows: int) -> None:

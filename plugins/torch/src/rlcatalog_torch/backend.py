@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlcatalog.actions import ActionDistribution, entropy_of, params_given
-from rlcatalog.errors import ConfigError
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, ObservationError
 from rlcatalog.frameworks import (
     Array,
     Evaluation,
@@ -23,7 +23,7 @@ from rlcatalog.frameworks import (
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.nn import values_of
-from rlcatalog_torch.ops import flat_sample, flatten_rows
+from rlcatalog_torch.ops import OPS, flat_sample, flatten_rows
 from rlcatalog_torch.private_api import are_transforms_active, leaf_of, version_of
 from rlcatalog_torch.sequences import Padding
 
@@ -49,6 +49,8 @@ class TorchBackend:
         #: `seq_lens` of the last acting step: a 1 for each row, kept for the next step.
         self._lengths = torch.ones(0, dtype=torch.int32)
         self.device = torch.device("cpu")
+        #: The device of the policy's tensors, with its number, as their attribute `device` is.
+        self.tensor_device = self.device
         self.on_cpu = True
         #: How to convert a tensor to an array; `to` replaces it for a GPU.
         self.numpy: Callable[[Tensor], Array] = torch.Tensor.numpy
@@ -159,8 +161,8 @@ class TorchBackend:
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, the distribution's parameters, and the memory.
 
-        The memory is arrays; the others are tensors if `obs` is one, otherwise arrays. With
-        `policy_only`, a critic of its own is left out, and the value is None.
+        The results are tensors if `obs` is one, otherwise arrays; the new memory is tensors if
+        `memory` is. With `policy_only`, a critic of its own is left out, and the value is None.
         """
         if self.model.training:
             self.model.eval()
@@ -178,7 +180,12 @@ class TorchBackend:
             # For arrays without views, the usual case, `_is_written` is quicker than the check.
             if returns_tensors or views or self._is_written(inputs["obs"], states):
                 self._check_untouched(_versioned_tensors(inputs, states), versions)
-            new_memory = self._memory_arrays(new_states) if states else ()
+            new_memory: tuple[Any, ...] = ()
+            if states:
+                if isinstance(memory[0], Tensor):
+                    new_memory = tuple(map(to_float32_at_least, new_states))
+                else:
+                    new_memory = self._memory_arrays(new_states)
             # Raw actions are `[B, width]`, even if the distribution draws `[B]`.
             raw = sample if returns_tensors else self.numpy(sample)
             if raw.ndim != 2:
@@ -301,6 +308,8 @@ class TorchBackend:
             batch: The batch, with the lengths of its sequences and the memory before them.
             dtype: The dtype of the model's floating-point inputs.
         """
+        if self.policy.memory and batch.get("restarts") is not None:
+            return self._score_steps(inputs, batch, dtype)
         flags = {"is_training": True}
         padding: Padding | None = None
         lengths: Tensor | None = None
@@ -325,6 +334,99 @@ class TorchBackend:
         if padding is not None:
             outputs, value = padding.take((outputs, value))
         return outputs, value
+
+    def _score_steps(
+        self, inputs: dict[str, Any], batch: Mapping[str, Any], dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the model step by step on sequences of equal length, in which episodes begin at the
+        rows that `"restarts"` names; see `_score_pass`.
+
+        The steps in which episodes begin need not be known on the host, so nothing waits for the
+        device.
+        """
+        policy = self.policy
+        rows = inputs["obs"].shape[0]
+        steps, restarts = self._restarts(batch, rows)
+        sequences = rows // steps
+        timed = map_tensors(inputs, lambda part: part.reshape(sequences, steps, *part.shape[1:]))
+        memory = memory_of(policy, batch, sequences)
+        states = [self.tensor(part, dtype) for part in memory]
+        initial = [self._constant_rows(part, sequences, dtype) for part in policy.memory.initial]
+        past = self._past_of(batch, sequences, dtype)
+        initial_past = [
+            self._constant_rows(part, sequences, dtype) for part in policy.memory.initial_past
+        ]
+        lengths = self._single_steps(inputs["obs"], sequences)
+        outputs = []
+        values = []
+        for t in range(steps):
+            is_new = restarts[:, t]
+            states = _restarted(states, initial, is_new)
+            past = _restarted(past, initial_past, is_new)
+            inputs_of_step = map_tensors(timed, lambda part: part[:, t])  # noqa: B023  (called at once)
+            inputs_of_step |= {"is_training": True, "single_steps": True}
+            inputs_to_check = _versioned_tensors(inputs_of_step, states)
+            versions = _versions(inputs_to_check)
+            outputs_of_step, new_states = self.model(inputs_of_step, states, lengths)
+            self._check_untouched(inputs_to_check, versions)
+            if type(outputs_of_step) is not Tensor or outputs_of_step.shape != (
+                sequences,
+                self.outputs,
+            ):
+                self.output_checker.check_outputs(outputs_of_step, sequences)
+            outputs.append(outputs_of_step)
+            if self.has_value:
+                values.append(values_of(self.model, sequences))
+            new_memory, new_past = policy.memory.after(states, new_states, past, OPS)
+            states = list(new_memory)
+            past = list(new_past)
+        value = torch.stack(values, 1).flatten() if values else None
+        return torch.stack(outputs, 1).flatten(0, 1), value
+
+    def _restarts(self, batch: Mapping[str, Any], rows: int) -> tuple[int, Tensor]:
+        """Return the length T of a batch's sequences, and where episodes begin, booleans `[S, T]`.
+
+        Raises:
+            ModelContractError: The length is no integer, or the columns do not fit the rows.
+            NotServedError: A view has fewer rows than the observations.
+        """
+        repeats = {name: n for name, n in self.policy.views.training_repeats.items() if n != 1}
+        if repeats:
+            raise NotServedError(
+                f"batch['restarts']: {self.policy.model_name} requests views with"
+                f" batch_repeat_value {repeats}, which have no row for each step. Pass the lengths"
+                " of sequences as batch['seq_lens']."
+            )
+        steps = batch.get("seq_lens")
+        is_integer = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
+        if not is_integer or steps < 1 or rows % steps:
+            raise ModelContractError(
+                "batch['seq_lens']: with 'restarts', expected the length of all sequences, an"
+                f" integer that divides {rows} rows; found {steps!r}."
+            )
+        restarts = self.tensor(batch["restarts"])
+        if restarts.dtype is not torch.bool or restarts.shape != (rows,):
+            raise ModelContractError(
+                f"batch['restarts']: expected {rows} booleans, one for each row; found"
+                f" {restarts.dtype} of shape {tuple(restarts.shape)}."
+            )
+        return int(steps), restarts.view(rows // steps, steps)
+
+    def _past_of(
+        self, batch: Mapping[str, Any], sequences: int, dtype: torch.dtype
+    ) -> list[Tensor]:
+        """Return `State.past` at the start of a batch's sequences."""
+        # Either a `State` that acting returned, or only the arrays of its memory, without a past.
+        past = getattr(batch.get("state"), "past", ())
+        initial_past = self.policy.memory.initial_past
+        if len(past) != len(initial_past):
+            return [self._constant_rows(part, sequences, dtype) for part in initial_past]
+        return [self.tensor(part, dtype) for part in past]
+
+    def _constant_rows(self, part: Array, rows: int, dtype: torch.dtype) -> Tensor:
+        """Return a part of the memory at the start of an episode for several rows."""
+        constant: Tensor = floats_as(OPS.constant(part, self), dtype)
+        return constant.expand(rows, *constant.shape)
 
     def _check_untouched(self, inputs: Mapping[str, Tensor], versions: Mapping[str, int]) -> None:
         """Check that a model has not written to an input, which may share memory with the caller's
@@ -423,6 +525,7 @@ class TorchBackend:
     def to(self, device: str) -> None:
         """Move the model to a device."""
         self.device = torch.device(device)
+        self.tensor_device = torch.empty(0, device=self.device).device
         self.on_cpu = self.device.type == "cpu"
         self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
         self.model.to(self.device)
@@ -453,8 +556,13 @@ class TorchBackend:
         Args:
             value: The array or tensor.
             dtype: The dtype for floating-point numbers; other dtypes are kept.
+
+        Raises:
+            ObservationError: It is a tensor on another device.
         """
         if isinstance(value, Tensor):
+            if value.device != self.tensor_device:
+                self._refuse_device(value)
             tensor = value
         else:
             array = np.asarray(value)
@@ -468,6 +576,13 @@ class TorchBackend:
         if self.on_cpu and tensor.is_cpu:
             return tensor
         return tensor.to(self.device)
+
+    def _refuse_device(self, tensor: Tensor) -> NoReturn:
+        raise ObservationError(
+            f"expected tensors on the policy's device, {str(self.tensor_device)!r}; found one on"
+            f" {str(tensor.device)!r}, of shape {tuple(tensor.shape)}, which is not copied for you."
+            f" Move the policy, policy.to({str(tensor.device)!r}), or the tensor."
+        )
 
     def _tensors(self, value: TensorTree, dtype: torch.dtype) -> Any:
         """Convert a structure of arrays to tensors; see `tensor`."""
@@ -486,6 +601,15 @@ class TorchBackend:
         padding = Padding(lengths, longest, self.device)
         states = [self.tensor(part, dtype) for part in memory]
         return torch.from_numpy(lengths).to(self.device), padding, states
+
+
+def _restarted(states: list[Tensor], initial: list[Tensor], is_new: Tensor) -> list[Tensor]:
+    """Return states `[S, ...]` with the initial ones where an episode begins, booleans `[S]`."""
+    restarted = []
+    for state, first in zip(states, initial, strict=True):
+        is_new_row = is_new.reshape(-1, *[1] * (state.ndim - 1))
+        restarted.append(torch.where(is_new_row, first, state))
+    return restarted
 
 
 def _best_device() -> str:

@@ -1,0 +1,161 @@
+"""Checks of steps whose numbers lie on a device: they are computed there, and read later, together.
+
+Reading a number of a GPU waits for the GPU. Therefore a step only computes whether its numbers are
+right, and keeps the first step in which they were not. `TensorChecks.read` waits once, looks the
+step up among the last ones, and raises the same error as a step of arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcatalog.errors import CatalogError, NonFiniteError
+from rlcatalog.frameworks import Tensor, TensorOps
+from rlcatalog.spaces import map_tensors
+
+#: Number of steps whose tensors are kept, so that a wrong number's row can be named.
+_MOST_STEPS = 1024
+#: Number of values in these tensors; with float32, 64 MiB of the device's memory.
+_MOST_VALUES = 1 << 24
+#: The first wrong step, as long as there is none.
+_NONE = np.iinfo(np.int64).max
+
+
+class Check(NamedTuple):
+    """A check of some tensors.
+
+    Attributes:
+        is_right: Whether their numbers are right: a boolean tensor without axes.
+        raise_error: Function of the same tensors as arrays that raises the error for them. It
+            raises nothing if their numbers are right.
+        tensors: The tensors, or structures of tensors. They are no copies, so a simulator may have
+            overwritten them when the check is read.
+    """
+
+    is_right: Any
+    raise_error: Callable[..., Any]
+    tensors: tuple[Any, ...]
+
+
+class _Entry(NamedTuple):
+    """The checks of one step or other call.
+
+    Attributes:
+        name: What was called, with its number since the last reading, such as `"step 3"`.
+        checks: The checks.
+        values: Number of values in their tensors.
+    """
+
+    name: str
+    checks: Sequence[Check]
+    values: int
+
+
+class TensorChecks:
+    """The checks of a policy's steps since they were last read.
+
+    Args:
+        ops: The operations for the tensors.
+    """
+
+    def __init__(self, ops: TensorOps) -> None:
+        self._ops = ops
+        self._start()
+
+    def _start(self) -> None:
+        #: Number of entries so far.
+        self._count = 0
+        #: What was called → how often.
+        self._calls: Counter[str] = Counter()
+        self._entries: deque[_Entry] = deque()
+        self._kept_values = 0
+        #: The index of the first wrong entry and of the next entry, as tensors without axes.
+        self._first_wrong: Any = None
+        self._next: Any = None
+
+    def add(self, what: str, checks: Sequence[Check]) -> None:
+        """Add the checks of one call.
+
+        Args:
+            what: What was called, such as `"step"`.
+            checks: The checks.
+        """
+        if not checks:
+            return
+        ops = self._ops
+        is_right = checks[0].is_right
+        for check in checks[1:]:
+            is_right = is_right & check.is_right
+        if self._first_wrong is None:
+            self._first_wrong = ops.constant(np.array(_NONE), is_right)
+            self._next = ops.constant(np.array(0), is_right)
+        if_wrong = ops.minimum(self._first_wrong, self._next)
+        self._first_wrong = ops.where(is_right, self._first_wrong, if_wrong)
+        self._next = self._next + 1
+        self._count += 1
+        self._calls[what] += 1
+        self._keep(_Entry(f"{what} {self._calls[what]}", checks, _count_values(checks)))
+
+    def _keep(self, entry: _Entry) -> None:
+        """Keep an entry, and forget the oldest ones if there are too many."""
+        self._entries.append(entry)
+        self._kept_values += entry.values
+        while len(self._entries) > 1 and (
+            len(self._entries) > _MOST_STEPS or self._kept_values > _MOST_VALUES
+        ):
+            self._kept_values -= self._entries.popleft().values
+
+    def read(self) -> None:
+        """Wait for the device, and raise the error for the first wrong number since the last
+        reading; see `Policy.check`.
+        """
+        if self._first_wrong is None:
+            return
+        first_wrong = int(self._ops.array(self._first_wrong))
+        entries = self._entries
+        num_forgotten = self._count - len(entries)
+        self._start()
+        if first_wrong == _NONE:
+            return
+        if first_wrong < num_forgotten:
+            raise NonFiniteError(
+                f"call {first_wrong + 1} since the last check contained a number that is not"
+                " finite, or a mask or integer that is not allowed. Its tensors are no longer kept,"
+                f" only those of the last {len(entries)} calls: call check() more often to learn"
+                " which row it was."
+            )
+        self._raise(entries[first_wrong - num_forgotten])
+
+    def _raise(self, entry: _Entry) -> None:
+        """Raise the error for an entry with a wrong number."""
+        since = f"{entry.name} since the last check"
+        for check in entry.checks:
+            arrays = map_tensors(check.tensors, self._ops.array)
+            try:
+                check.raise_error(*arrays)
+            except CatalogError as error:
+                # The same error with a longer message, so its cause stays.
+                error.args = (f"{since}: {error}",)
+                raise
+        raise NonFiniteError(
+            f"{since}: it contained a number that is not finite, or a mask or integer that is not"
+            " allowed, but its tensors have been overwritten since. Pass copies of the observations"
+            " (clone()) to learn which row it was."
+        )
+
+
+def _count_values(checks: Sequence[Check]) -> int:
+    """Return the number of values in the tensors of checks."""
+    sizes: list[int] = []
+
+    def count(tensor: Tensor) -> None:
+        sizes.append(math.prod(tensor.shape))
+
+    for check in checks:
+        map_tensors(check.tensors, count)
+    return sum(sizes)
