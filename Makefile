@@ -42,7 +42,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
 test test-one quick lowest newest engines environments learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare mutate lowest newest update engines environments generate dist version docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare lowest newest update engines environments generate dist version docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -119,10 +119,6 @@ peers: $(VENV)/.dev $(VENV)/.peers  ## speed and memory beside other libraries o
 
 compare: $(VENV)/.dev $(VENV)/.compare  ## learning: engines with their own nets and with ours, our PPO beside them, over paired seeds; COMPARE_ARGS=--help
 	$(BIN)/python -m benchmarks.learning $(COMPARE_ARGS)
-
-mutate: N = 100
-mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its tests notice? `make mutate P=plugins/ppo`
-	$(BIN)/python tools/mutate.py $(P) --n $(N) --seed $(SEED) $(MUTATE_ARGS)
 
 # Old third parties use what newer ones of others call deprecated. RLlib's tests have a process of their own: its lowest
 # version leaves threads behind that can crash PyTorch.

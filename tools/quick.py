@@ -23,8 +23,6 @@ ENGINES = ("tensorflow", "ray", "stable_baselines3")
 #: Where a changed file that belongs to no package is tested: beginning of its path → a test file.
 #: The first that fits.
 ELSEWHERE = {
-    "tools/mut": "tests/tools/test_mutate.py",
-    "tools/equivalent_mutants": "tests/tools/test_mutate.py",
     "tools/test_homes": "tests/tools/test_test_homes.py",
     "tools/": "tests/tools/test_makefile.py",
     "benchmarks/peers": "tests/tools/test_peers.py",

@@ -342,13 +342,6 @@ def test_guide_shows_a_file_of_each_package():
     assert set(packages) == set(plugins_page.packages(page))
 
 
-def test_filled_restores_a_changed_file_of_the_guide():
-    page = read("docs/plugins.md")
-    changed = page.replace("class Laplace(", "class Laplacian(")
-    assert changed != page
-    assert plugins_page.filled(changed) == page
-
-
 def install_acme_resnet(folder):
     """Write the package that the guide begins, as if it were installed in `folder/src`."""
     for path, text in plugins_page.packages(read("docs/plugins.md"))["acme_resnet"].items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import framework_page
 import pytest
@@ -49,15 +48,3 @@ def test_table_has_all_files_that_ask_for_operations():
 def test_operations_are_those_of_the_base_class():
     assert {"reshape", "without_gradient"} <= framework_page.OPERATIONS
     assert all(hasattr(TensorOps, name) for name in framework_page.OPERATIONS)
-
-
-def test_operations_are_found_by_the_name_of_what_has_them(tmp_path: Path):
-    file = tmp_path / "neutral.py"
-    file.write_text(
-        "def f(ops, other, x):\n"
-        "    other.exp(x)\n"
-        "    self.ops.mean(x)\n"
-        "    ops_of(x).clip(x, 0, 1)\n"
-        "    return ops.framework, ops.total\n"
-    )
-    assert framework_page.operations_in(file) == {"mean", "clip", "total"}

@@ -92,7 +92,6 @@ def _thin_twins(items: list[pytest.Item]) -> None:
             for item in group:
                 if _framework(item) == "tf" and in_turn(place, ("torch", "tf")) != "tf":
                     item.add_marker(pytest.mark.slow)
-                    item.add_marker(pytest.mark.grid)  # as `make mutate` takes it
 
 
 def _framework(item: pytest.Item) -> str | None:

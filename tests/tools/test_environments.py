@@ -75,19 +75,6 @@ def test_install_reason_is_one_line_of_pips_output(output, reason):
     assert environments.install_reason(output) == reason
 
 
-@pytest.mark.parametrize(
-    ("failed", "error", "result"),
-    [
-        (None, "", "works"),
-        ("install", "No matching distribution found for procgen", "uninstalled"),
-        ("play", "DependencyNotInstalled: box2d", "unplayed"),
-        ("export", "ValueError: something new", "fails"),
-    ],
-)
-def test_result_follows_the_failed_step(failed, error, result):
-    assert page.result(make_row(failed=failed, error=error)) == result
-
-
 def test_first_line_leaves_out_what_changes_from_run_to_run():
     error = ValueError("<function f at 0x7f659e1a5440> is wrong.\nMore.")
     assert child.first_line(error) == "ValueError: <function f> is wrong."
