@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from onnx import numpy_helper
 
 import rlcatalog
 from rlcatalog.errors import NotServedError, ObservationError
+from rlcatalog_export import Interface
 
 CART = Box(-1, 1, (3,), np.float32)
 SECRET = Box(-1, 1, (2,), np.float32)
@@ -137,13 +141,20 @@ def assert_acts_as_the_policy(actor, policy, steps=4):
         state = actor.restart(step.state, begins)
 
 
+class Export(NamedTuple):
+    """An exported policy, the path of the file, and what the file contains."""
+
+    policy: rlcatalog.Policy
+    path: Path
+    interface: Interface
+
+
 def export(policy, folder, suffix):
-    """Export a policy, and return the path and what the file contains."""
     path = folder / f"policy{suffix}"
     format_name = None
     if not suffix:
         format_name = "savedmodel"
-    return path, policy.export(path, format=format_name)
+    return Export(policy, path, policy.export(path, format=format_name))
 
 
 # --- exported files -------------------------------------------------------------------------------
@@ -157,22 +168,34 @@ FORMATS = {
 }
 
 
-#: Exported by `make test`: each case once, in one of the formats.
+@pytest.fixture(scope="module")
+def export_of(tmp_path_factory):
+    """Export a case, once for all tests: `export_of("vectors", "torch-pt2")`."""
+
+    @cache
+    def export_case(case, format_name):
+        framework, suffix = FORMATS[format_name]
+        return export(build_case(case, framework), tmp_path_factory.mktemp("export"), suffix)
+
+    return export_case
+
+
+#: Exported by `make test`, in one of the formats. An image alone and attention alone are left out:
+#: test_frozen_policy_acts_on_what_the_policy_sees has the same graphs.
 SHORT = {
-    ("attention", "torch-pt2"),
     ("embeddings", "tf-onnx"),
-    ("filter", "tf-savedmodel"),
+    ("filter", "tf-onnx"),
     ("filter-by-name", "torch-pt2"),
-    ("image", "tf-onnx"),
-    ("image-and-vector", "torch-onnx"),
-    ("lstm", "tf-onnx"),
+    ("image-and-vector", "tf-onnx"),
+    ("lstm", "torch-pt2"),
     ("lstm-of-both", "torch-pt2"),
-    ("lstm-of-critic", "tf-savedmodel"),
-    ("mask", "torch-pt2"),
+    ("lstm-of-critic", "torch-pt2"),
+    ("mask", "torch-onnx"),
     ("nested", "tf-savedmodel"),
     ("one-nested-entry", "torch-pt2"),
     ("past-actions", "tf-savedmodel"),
-    ("past-actions-of-critic", "tf-onnx"),
+    ("past-actions-of-critic", "torch-pt2"),
+    ("vectors", "tf-onnx"),
     ("vectors", "torch-pt2"),
 }
 PAIRS = []
@@ -182,11 +205,8 @@ for pair in itertools.product(CASES, FORMATS):
 
 
 @pytest.mark.parametrize(("case", "format_name"), PAIRS)
-def test_file_acts_on_what_the_policy_sees(case, format_name, tmp_path):
-    framework, suffix = FORMATS[format_name]
-    policy = build_case(case, framework)
-
-    path, interface = export(policy, tmp_path, suffix)
+def test_file_acts_on_what_the_policy_sees(case, format_name, export_of):
+    policy, path, interface = export_of(case, format_name)
 
     assert_acts_as_the_policy(rlcatalog.Actor(path), policy)
     content = (interface.inputs, interface.observation_space, interface.preprocessors)
@@ -203,16 +223,14 @@ def test_file_acts_on_what_the_policy_sees(case, format_name, tmp_path):
         ("past-actions-of-critic", []),
     ],
 )
-def test_file_has_the_policys_states_alone(case, states, tmp_path):
-    interface = build_case(case).export(tmp_path / "policy.pt2")
+def test_file_has_the_policys_states_alone(case, states, export_of):
+    interface = export_of(case, "torch-pt2").interface
 
     assert [port.name for port in interface.inputs if port.role == "state"] == states
 
 
-def test_graph_asks_for_no_hidden_entry(tmp_path):
-    build_case("image-and-vector", "tf").export(tmp_path / "policy.onnx")
-
-    graph = onnx.load(tmp_path / "policy.onnx").graph
+def test_graph_asks_for_no_hidden_entry(export_of):
+    graph = onnx.load(export_of("image-and-vector", "tf-onnx").path).graph
 
     names = [graph_input.name for graph_input in graph.input]
     assert names == ["obs_camera", "obs_cart", "mask", "noise", "deterministic"]
@@ -228,11 +246,10 @@ def numbers_in_onnx(path):
     return arrays
 
 
-def test_file_has_no_numbers_of_the_critic(tmp_path):
-    policy = build_case("filter", "tf")
-    policy.export(tmp_path / "policy.onnx")
+def test_file_has_no_numbers_of_the_critic(export_of):
+    policy, path, _ = export_of("filter", "tf-onnx")
 
-    arrays = numbers_in_onnx(tmp_path / "policy.onnx")
+    arrays = numbers_in_onnx(path)
 
     means = policy.filter.statistics.running_stats.mean
     numbers = np.concatenate([array.ravel().astype(np.float64) for array in arrays])
@@ -241,10 +258,8 @@ def test_file_has_no_numbers_of_the_critic(tmp_path):
     assert not any(CRITIC_WIDTH in array.shape for array in arrays)
 
 
-def test_program_has_no_weights_of_the_critic(tmp_path):
-    build_case("vectors").export(tmp_path / "policy.pt2")
-
-    program = torch.export.load(tmp_path / "policy.pt2")
+def test_program_has_no_weights_of_the_critic(export_of):
+    program = torch.export.load(export_of("vectors", "torch-pt2").path)
 
     shapes = [tuple(tensor.shape) for tensor in program.state_dict.values()]
     assert (5, 3) in shapes  # of the policy's hidden layer
@@ -268,10 +283,9 @@ def test_file_draws_as_the_policy(tmp_path):
 
 
 @pytest.fixture
-def actor(tmp_path):
+def actor(export_of):
     """An actor of an exported policy that sees a cart, but not the secret."""
-    build_case("vectors", "tf").export(tmp_path / "policy.onnx")
-    return rlcatalog.Actor(tmp_path / "policy.onnx")
+    return rlcatalog.Actor(export_of("vectors", "tf-onnx").path)
 
 
 def test_actor_takes_a_batch_of_a_vector_environment(actor):
@@ -324,7 +338,14 @@ def test_group_of_the_critic_alone_gives_a_file_without_values(tmp_path):
     assert step.value is None
 
 
-@pytest.mark.parametrize("case", ["vectors", "lstm-of-both", "mask"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "lstm-of-both",
+        pytest.param("vectors", marks=pytest.mark.slow),
+        pytest.param("mask", marks=pytest.mark.slow),
+    ],
+)
 def test_file_without_groups_has_the_value(case, tmp_path):
     policy = build_case(case, obs_groups=None)
     policy.export(tmp_path / "policy.pt2")
