@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from random_observations import RandomObservations
 
 import rlcatalog
 from rlcatalog_ppo import PPO
@@ -66,35 +67,24 @@ CASES = {
 }
 
 
-class RandomObservations(gym.Env):
-    """Returns random observations. The first action is always allowed."""
+class CaseEnv(RandomObservations):
+    """Random observations and actions of a case, without rewards."""
 
     def __init__(self, case="vector"):
-        self.observation_space, self.action_space, _ = CASES[case]
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        return self.observe(), {}
+        observation_space, action_space, _ = CASES[case]
+        super().__init__(observation_space, action_space)
 
     def step(self, action):
         assert self.action_space.contains(action), action
         return self.observe(), 0.0, False, False, {}
 
-    def observe(self):
-        obs = self.observation_space.sample()
-        if isinstance(obs, dict) and "action_mask" in obs:
-            obs["action_mask"][0] = 1
-        return obs
 
-
-gym.register("RlcatalogBridge-v0", lambda case: RandomObservations(case), max_episode_steps=10)
+gym.register("RlcatalogBridge-v0", lambda case: CaseEnv(case), max_episode_steps=10)
 
 
 def sample_batch(case, rows=6):
     """Return observations as a vector environment returns them."""
-    envs = gym.vector.SyncVectorEnv([lambda: RandomObservations(case)] * rows)
+    envs = gym.vector.SyncVectorEnv([lambda: CaseEnv(case)] * rows)
     obs, _ = envs.reset(seed=3)
     return obs
 
@@ -106,7 +96,7 @@ def train_rlcatalog_ppo(case, framework):
     _, _, model = CASES[case]
     settings = {"num_envs": 2, "rollout_length": 4, "minibatch_size": 4, "num_epochs": 1}
     settings |= {"framework": framework, "model": model}
-    algo = PPO(lambda: RandomObservations(case), settings)
+    algo = PPO(lambda: CaseEnv(case), settings)
     algo.train()
     return algo.policy, outputs_of(algo.policy)
 
@@ -131,7 +121,7 @@ def train_sb3(case, framework):
     import rlcatalog_sb3
 
     _, _, model = CASES[case]
-    env = rlcatalog_sb3.for_sb3(RandomObservations(case), model)
+    env = rlcatalog_sb3.for_sb3(CaseEnv(case), model)
     algo = SB3PPO(
         rlcatalog_sb3.CatalogPolicy, env, n_steps=8, batch_size=4, n_epochs=1, device="cpu"
     )

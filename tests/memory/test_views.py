@@ -14,6 +14,7 @@ import tensorflow as tf
 import torch
 from builders import to_array
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim
+from nested import leaves
 
 import rlcatalog
 from rlcatalog import ViewRequirement
@@ -48,18 +49,6 @@ VIEWS = {
     "t": ViewRequirement("t"),
 }
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-
-
-def leaves(values):
-    """Return the arrays or tensors of a structure, depth first."""
-    if isinstance(values, dict):
-        values = tuple(values.values())
-    if not isinstance(values, tuple):
-        return [values]
-    arrays = []
-    for part in values:
-        arrays += leaves(part)
-    return arrays
 
 
 class TorchSeesAll(TorchModelV2):

@@ -14,6 +14,7 @@ from action_kinds import ACTIONS, DEPENDENT
 from builders import sample_observations, to_tensor
 from gymnasium import spaces
 from gymnasium.vector.utils import create_empty_array
+from nested import leaves
 from observation_kinds import KINDS, SIZES
 from seed_models import TorchRNN
 
@@ -119,18 +120,6 @@ def allow_all(obs):
     if isinstance(obs, dict) and "action_mask" in obs:
         obs["action_mask"] = {"a": np.ones(2, np.int8)}
     return obs
-
-
-def leaves(value):
-    """Return the arrays of a structure."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if not isinstance(value, tuple):
-        return [value]
-    arrays = []
-    for part in value:
-        arrays += leaves(part)
-    return arrays
 
 
 def assert_same_but_for_rows(empty, two_rows):

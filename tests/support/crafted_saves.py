@@ -9,11 +9,12 @@ import json
 import math
 import os
 import random
-import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from sockets import make_socket
 
 Craft = tuple[str, Callable[[Path], None]]
 
@@ -269,15 +270,6 @@ def special_files() -> Iterator[Craft]:
 
         return craft
 
-    def listen(path: Path) -> None:
-        there = os.getcwd()
-        os.chdir(path.parent)  # the path of a socket must be short
-        try:
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(path.name)
-        finally:
-            os.chdir(there)
-
     def sparse(path: Path) -> None:
         path.touch()
         os.truncate(path, 1 << 40)
@@ -289,7 +281,7 @@ def special_files() -> Iterator[Craft]:
         "a link to itself": lambda path: path.symlink_to(path.name),
         "a link to nowhere": lambda path: path.symlink_to("nowhere"),
         "a folder": Path.mkdir,
-        "a socket": listen,
+        "a socket": make_socket,
         "a hole of a terabyte": sparse,
         "nothing in it": Path.touch,
     }

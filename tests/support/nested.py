@@ -1,4 +1,4 @@
-"""Comparing nested values."""
+"""Nested values: comparing them, and their leaves."""
 
 import numpy as np
 
@@ -21,3 +21,15 @@ def is_nested(value):
     if not isinstance(value, (list, tuple)) or not value:
         return False
     return value[0] is not None and not np.isscalar(value[0])
+
+
+def leaves(value):
+    """Return the arrays or tensors of a structure of dicts and tuples, depth first."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if not isinstance(value, tuple):
+        return [value]
+    arrays = []
+    for part in value:
+        arrays += leaves(part)
+    return arrays

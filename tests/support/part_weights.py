@@ -1,10 +1,24 @@
-"""The weights of a model's parts in PyTorch, and which of them training has changed."""
+"""The weights of a model's parts in PyTorch, which of them training has changed, and a module that
+also has batch statistics.
+"""
 
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from rlcatalog.internals import ModelParts
+
+
+class Normalized(nn.Module):
+    """Module with batch statistics and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+
+    def forward(self, x):
+        return self.layers(x)
 
 
 def copy_tensors(model):

@@ -16,7 +16,6 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import sys
 import warnings
 from collections import Counter
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 from overheads import keep_table_of_operations
 from saves_child import counted, in_child, kill
+from sockets import make_socket
 
 import rlcatalog
 from rlcatalog.errors import CatalogError
@@ -431,17 +431,6 @@ def summaries(folder: Path, times: int, seed: int) -> dict[str, Any]:
 # --- links, pipes and the like --------------------------------------------------------------------
 
 
-def bind(path: Path) -> None:
-    """Make a socket."""
-    here = os.getcwd()
-    os.chdir(path.parent)  # its path may be 100 characters long
-    try:
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(path.name)
-    finally:
-        os.chdir(here)
-
-
 def kinds(outside: Path, name: str) -> dict[str, Callable[[Path], None]]:
     """Return what may stand under a name of a run's folder; links lead to the like of
     it outside.
@@ -451,7 +440,7 @@ def kinds(outside: Path, name: str) -> dict[str, Callable[[Path], None]]:
         "dangling link": lambda path: path.symlink_to(outside / "new"),
         "FIFO": os.mkfifo,
         "device": lambda path: path.symlink_to("/dev/zero"),
-        "socket": bind,
+        "socket": make_socket,
     }
 
 

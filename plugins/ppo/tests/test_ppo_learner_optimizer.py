@@ -4,11 +4,10 @@ steps.
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from optimizer_steps import build_policy, make_batch
 
-import rlcatalog
 from rlcatalog import FrameworkSpec
 from rlcatalog.errors import ModelContractError, NonFiniteError
 from rlcatalog_ppo import LearnerOptimizer, UpdateHyperparameters
@@ -22,31 +21,6 @@ ALGORITHMS = [
     (A2CConfig(eager_tracing=False), A2C_OBJECTIVE),
     (PGConfig(eager_tracing=False), PG_OBJECTIVE),
 ]
-
-
-def build_policy(framework):
-    """Return a policy for 3 numbers and 2 actions, with weights that do not depend on a seed."""
-    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
-    policy = rlcatalog.build(
-        observation_space, gym.spaces.Discrete(2), {"fcnet_hiddens": [4]}, framework
-    )
-    rng = np.random.default_rng(1)
-    weights = {}
-    for name, array in policy.model.get_weights().items():
-        weights[name] = rng.normal(size=array.shape)
-    policy.model.set_weights(weights)
-    return policy
-
-
-def make_batch(rows=8, **columns):
-    """Return a batch of random numbers, in which some columns may be replaced."""
-    rng = np.random.default_rng(rows)
-    batch = {}
-    for name in ("logp", "advantage", "target", "reward"):
-        batch[name] = rng.normal(size=rows).astype(np.float32)
-    batch["obs"] = rng.normal(size=(rows, 3)).astype(np.float32)
-    batch["raw_action"] = rng.integers(0, 2, (rows, 1))
-    return {**batch, **columns}
 
 
 def take_steps(optimizer, num_steps=3):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from optimizer_steps import build_policy, make_batch
 
 import rlcatalog
 from rlcatalog.errors import NonFiniteError, NotServedError
@@ -25,19 +25,6 @@ from rlcatalog_ppo.update import (
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def build_policy(framework, **model):
-    """Return a policy for 3 numbers and 2 actions, with random weights."""
-    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
-    config = {"fcnet_hiddens": [4], **model}
-    policy = rlcatalog.build(observation_space, gym.spaces.Discrete(2), config, framework)
-    rng = np.random.default_rng(1)
-    weights = {
-        name: rng.normal(size=weight.shape) for name, weight in policy.model.get_weights().items()
-    }
-    policy.model.set_weights(weights)
-    return policy
-
-
 def make_policy_and_optimizer(framework, config=None, objective=PPO_OBJECTIVE, **model):
     """Return a policy and its optimiser; by default, TensorFlow's steps are not traced."""
     policy = build_policy(framework, **model)
@@ -48,17 +35,6 @@ def make_policy_and_optimizer(framework, config=None, objective=PPO_OBJECTIVE, *
 def metric(figures, name):
     """Return a metric of a step of PPO."""
     return float(figures[PPO_OBJECTIVE.metric_names.index(name)])
-
-
-def make_batch(rows=8, **columns):
-    """Return a batch of random numbers, in which some columns may be replaced."""
-    rng = np.random.default_rng(rows)
-    batch = {}
-    for name in ("logp", "advantage", "target", "reward"):
-        batch[name] = rng.normal(size=rows).astype(np.float32)
-    batch["obs"] = rng.normal(size=(rows, 3)).astype(np.float32)
-    batch["raw_action"] = rng.integers(0, 2, (rows, 1))
-    return {**batch, **columns}
 
 
 def sum_of(tensor, framework):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch import nn
+from part_weights import Normalized
 
 from rlcatalog.errors import ConfigError
 from rlcatalog.internals import ModelParts
@@ -19,17 +19,6 @@ SMALL = {"fcnet_hiddens": [8]}
 LSTM = {**SMALL, "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 8}
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-
-
-class Normalized(nn.Module):
-    """Module with batch statistics and dropout."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
-
-    def forward(self, x):
-        return self.layers(x)
 
 
 def make_normalized(framework):

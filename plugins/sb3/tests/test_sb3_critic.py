@@ -17,6 +17,7 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
+from random_observations import RandomObservations
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from sb3_helpers import extractor_kwargs, score_rollout
@@ -50,7 +51,7 @@ SECRET = Box(-1, 1, (2,), np.float32)
 CAMERA = Box(0, 255, (36, 40, 3), np.uint8)
 
 
-class HiddenLevel(gym.Env):
+class HiddenLevel(RandomObservations):
     """Random observations in episodes of seven steps. The entry "secret" decides the rewards.
 
     Args:
@@ -64,22 +65,14 @@ class HiddenLevel(gym.Env):
             entries = {"camera": image, "secret": SECRET}
         if masked:
             entries["action_mask"] = Box(0, 1, (3,), np.int8)
-        self.observation_space = Dict(entries)
-        self.action_space = Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self._observe(), {}
+        super().__init__(Dict(entries), Discrete(3))
 
     def step(self, action):
         self.steps += 1
         reward = float(self.obs["secret"].sum()) + 0.1 * int(action)
-        return self._observe(), reward, self.steps == 7, False, {}
+        return self.observe(), reward, self.steps == 7, False, {}
 
-    def _observe(self):
+    def observe(self):
         self.obs = self.observation_space.sample()
         if "action_mask" in self.obs:
             self.obs["action_mask"][:] = [1, 0, 1]

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from random_observations import RandomObservations
 from sb3_helpers import extractor_kwargs
 from stable_baselines3 import DQN, SAC, TD3
 from torch_weights import assert_every_weight_changed, copy_weights
@@ -16,27 +17,19 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_sb3 import CatalogExtractor, for_sb3, to_policy
 
 
-class RandomEnv(gym.Env):
+class RandomEnv(RandomObservations):
     """Random observations, which it records; pays for small actions, in episodes of ten steps."""
 
     def __init__(self, observation_space, action_space):
-        self.observation_space = observation_space
-        self.action_space = action_space
+        super().__init__(observation_space, action_space)
         self.observations = []
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self._observe(), {}
 
     def step(self, action):
         assert self.action_space.contains(action), action
         self.steps += 1
-        return self._observe(), float(-np.abs(action).sum()), False, self.steps == 10, {}
+        return self.observe(), float(-np.abs(action).sum()), False, self.steps == 10, {}
 
-    def _observe(self):
+    def observe(self):
         self.observations.append(self.observation_space.sample())
         return self.observations[-1]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from part_weights import copy_tensors, find_changes, names_of
+from part_weights import Normalized, copy_tensors, find_changes, names_of
 from sb3_helpers import extractor_kwargs
 from stable_baselines3 import A2C, DQN, PPO
-from torch import nn
 
 from rlcatalog.errors import ConfigError
 from rlcatalog_sb3 import CatalogPolicy
@@ -15,17 +14,6 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 SMALL = {"fcnet_hiddens": [8], "vf_share_layers": True}
 RATES = {"trunk": 1e-5}
-
-
-class Normalized(nn.Module):
-    """Module with batch statistics and dropout."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
-
-    def forward(self, x):
-        return self.layers(x)
 
 
 def make_ppo(**policy_kwargs):

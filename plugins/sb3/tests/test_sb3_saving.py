@@ -5,7 +5,6 @@
 import json
 import textwrap
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import warm
@@ -15,6 +14,7 @@ pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not instal
 import torch
 from command_line import run_command
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from random_observations import RandomObservations
 from sb3_helpers import extractor_kwargs
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
@@ -33,27 +33,15 @@ NESTED = Dict(
 HYBRID = Tuple([Discrete(3, start=1), Box(0, 1, (2,))])
 
 
-class NestedEnv(gym.Env):
+class NestedEnv(RandomObservations):
     """Random observations of several parts, with a mask, and actions of two parts."""
 
     def __init__(self, observation_space=NESTED, action_space=HYBRID):
-        self.observation_space = observation_space
-        self.action_space = action_space
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        return self._observe(), {}
+        super().__init__(observation_space, action_space)
 
     def step(self, action):
         is_over = bool(self.np_random.random() < 0.1)
-        return self._observe(), 1.0, False, is_over, {}
-
-    def _observe(self):
-        obs = self.observation_space.sample()
-        if isinstance(obs, dict) and "action_mask" in obs:
-            obs["action_mask"][0] = 1  # a mask must allow something
-        return obs
+        return self.observe(), 1.0, False, is_over, {}
 
 
 # --- files of Stable-Baselines3 -------------------------------------------------------------------
