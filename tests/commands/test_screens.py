@@ -211,10 +211,34 @@ def test_screen_of_new(check_screen, tmp_path):
     check_screen("new", screen)
 
 
-def test_screen_of_port(check_screen, tmp_path):
-    (tmp_path / "model.py").write_text("from ray.rllib.models import ModelCatalog\n")
+OLD_MODEL = """\
+from ray.rllib.models.torch.fcnet import FullyConnectedNetwork
 
-    screen = terminal.show("port", "model.py", cwd=tmp_path).screen()
+
+class Net(FullyConnectedNetwork):
+    pass
+"""
+OLD_ENVIRONMENT = """\
+import gym
+from gym.spaces import prng
+
+
+class Walk(gym.Env):
+    def reset(self):
+        self.time = 0
+        return self.time
+
+    def step(self, action):
+        self.time += 1
+        return self.time, 0.0, self.time >= 20, {}
+"""
+
+
+def test_screen_of_port(check_screen, tmp_path):
+    (tmp_path / "model.py").write_text(OLD_MODEL, encoding="utf-8")
+    (tmp_path / "walk.py").write_text(OLD_ENVIRONMENT, encoding="utf-8")
+
+    screen = terminal.show("port", ".", cwd=tmp_path).screen()
 
     check_screen("port", screen)
 

@@ -600,7 +600,7 @@ def test_convolution_of_frames_takes_keras_inputs(shape):
 PPO_TORCH_POLICY = "from ray.rllib.agents.ppo.ppo_torch_policy import PPOTorchPolicy"
 STEP_WITH_FOUR_VALUES = """\
 import gym
-class Env(gym.Env):
+class Env(TheirEnv):
     def step(self, action):
         return 1, 0.0, False, {}
 """

@@ -27,49 +27,45 @@ def port(
         bool, typer.Option("--write", help="Change the files instead of printing the difference.")
     ] = False,
 ) -> None:
-    """Rewrite code written for RLlib: its imports, gym's, and lines that TensorFlow 2, Keras 3 and
-    NumPy 2 forbid.
+    """Rewrite code written for RLlib: its imports, gym's imports and environments, and lines that
+    TensorFlow 2, Keras 3 and NumPy 2 forbid.
 
-    If code cannot be ported, it is listed with its line and the reason, and the exit status is 1.
+    The report at the end lists what runs now, what a person must change or look at, with file and
+    line, and the next command. If code could not be ported, the exit status is 1.
     """
     from libcst import ParserSyntaxError
 
     from rlcatalog_compat.codemod import porter
+    from rlcatalog_compat.codemod.report import FileReport, report
 
-    num_changed = 0
-    num_failures = 0
+    reports = []
     for path in with_progress(files(paths)):
         content = path.read_bytes()
         try:
             result = porter.port(content)
         except (ParserSyntaxError, SyntaxError, UnicodeError, ValueError) as error:
-            num_failures += 1
-            print(f"{path}: cannot be read as Python 3: {one_line(str(error))}")
+            reports.append(FileReport(path, syntax_error=one_line(str(error))))
             continue
-        if result.content != content:
-            num_changed += 1
-            if write:
-                with output_errors(path):
-                    path.write_bytes(result.content)
-            else:
-                print(difference(path, content, result.content), end="")
-        for note in result.notes:
-            num_failures += 1
-            print(f"{path}:{note.line}: {note.what}: {note.why}")
-    action = "changed" if write else "to change; pass --write to change"
-    print(
-        f"{_count(num_changed, 'file')} {action}; {_count(num_failures, 'place')} could not be"
-        " ported"
-    )
-    if num_failures:
+        is_changed = result.content != content
+        if is_changed and write:
+            with output_errors(path):
+                path.write_bytes(result.content)
+        elif is_changed:
+            print(difference(path, content, result.content))
+        reports.append(
+            FileReport(
+                path,
+                is_changed,
+                parts=result.parts,
+                notes=result.notes,
+                checks=result.checks,
+                environments=result.environments,
+            )
+        )
+    for line in report(reports, paths, written=write):
+        print(line)
+    if any(file.needs_hand for file in reports):
         raise typer.Exit(1)
-
-
-def _count(number: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun}s"
 
 
 def files(paths: list[Path]) -> list[Path]:

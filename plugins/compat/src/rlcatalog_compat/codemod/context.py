@@ -20,12 +20,13 @@ RAY = ("ray", "rlcatalog_compat")
 
 @dataclass(frozen=True, order=True)
 class Note:
-    """Piece of code that could not be ported.
+    """Piece of code that a person must look at.
 
     Attributes:
         line: Line in the original file.
         what: The piece of code itself.
-        why: Why the code was left unchanged, and what to do about it.
+        why: Why the code was left unchanged, or may not mean the same as before, and what to do
+            about it.
     """
 
     line: int
@@ -91,6 +92,8 @@ class Context:
         modules: Name → the module that it refers to, one of the constants above.
         mirrored: Name → the RLlib module that it refers to, without `ray.`; `""` for `ray` itself.
         notes: Pieces of code that could not be ported.
+        checks: Pieces of code that were ported, but that a person should look at.
+        environments: Name of an environment class → its methods that were rewritten.
         classes: Classes that enclose the current code, outermost first.
         gym: Name → the path below gym that it refers to; `""` for gym itself.
         reassigned: Dotted names that the file assigns to; the rules ignore them.
@@ -113,6 +116,8 @@ class Context:
     modules: dict[str, str] = field(default_factory=dict)
     mirrored: dict[str, str] = field(default_factory=dict)
     notes: set[Note] = field(default_factory=set)
+    checks: set[Note] = field(default_factory=set)
+    environments: dict[str, list[str]] = field(default_factory=dict)
     classes: list[ClassScope] = field(default_factory=list)
     gym: dict[str, str] = field(default_factory=dict)
     reassigned: set[str] = field(default_factory=set)
@@ -181,11 +186,17 @@ class Rewriter(cst.CSTTransformer):
 
     def note(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str | None) -> None:
         """Record code that could not be ported. Do nothing if there is no reason."""
-        if why is None:
-            return
+        if why is not None:
+            self.context.notes.add(self._note_at(node, what, why))
+
+    def check(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str) -> None:
+        """Record code that was ported, but that a person should look at."""
+        self.context.checks.add(self._note_at(node, what, why))
+
+    def _note_at(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str) -> Note:
         line = self.get_metadata(PositionProvider, node).start.line
-        text = what if isinstance(what, str) else code(what)
-        self.context.notes.add(Note(line, text, why))
+        text = what if isinstance(what, str) else code(what).strip()
+        return Note(line, text, why)
 
 
 def dotted(node: cst.CSTNode | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import libcst as cst
@@ -18,7 +18,9 @@ from libcst.metadata import (
 
 from rlcatalog_compat.codemod import imports, layer_rules, numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import Context, Note, Rewriter, code, dotted
+from rlcatalog_compat.codemod.environments import env_method, port_environments
 from rlcatalog_compat.codemod.lifter import Lifter
+from rlcatalog_compat.codemod.parts import Parts, read_parts
 from rlcatalog_compat.codemod.reader import Reader, scope_of
 from rlcatalog_compat.codemod.symbolic import parameters_of
 from rlcatalog_compat.names import supported_paths
@@ -27,13 +29,9 @@ _CRITIC = (
     "a central critic needs its algorithm's batches; the model can be ported, but the"
     " algorithm needs Ray"
 )
-_OLD_GYM = (
-    "gym's older interface: in Gymnasium, step() returns five values, and reset(*, seed,"
-    " options) two"
-)
 _OLD_CALL = (
-    "gym's older interface: in Gymnasium, step() returns terminated and truncated instead of done,"
-    " and reset() also returns an info"
+    "in Gymnasium, environments have no seed(), and render() takes no arguments; pass the seed to"
+    " reset(), and the mode to gymnasium.make(..., render_mode=...)"
 )
 _UNNAMED = (
     "a layer with an unknown name or argument; create it in __init__ with tf.keras.layers,"
@@ -80,10 +78,16 @@ class Ported:
     Attributes:
         content: New content.
         notes: Pieces of code that could not be ported, sorted by line in the original file.
+        checks: Pieces of code that were ported, but that a person should look at, sorted likewise.
+        environments: Name of an environment class → its methods that were rewritten.
+        parts: What the file contains; None if no rule applies to it.
     """
 
     content: bytes
-    notes: list[Note]
+    notes: list[Note] = field(default_factory=list)
+    checks: list[Note] = field(default_factory=list)
+    environments: dict[str, list[str]] = field(default_factory=dict)
+    parts: Parts | None = None
 
 
 def port(content: bytes) -> Ported:
@@ -99,16 +103,26 @@ def port(content: bytes) -> Ported:
     if not any(word in content for word in _WORDS):
         with warnings.catch_warnings(action="ignore"):
             ast.parse(content)
-        return Ported(content, [])
+        return Ported(content)
     wrapper = MetadataWrapper(cst.parse_module(content), unsafe_skip_copy=True)
     context = Context()
     # The rules must know what the file's names refer to before they change anything.
     wrapper.module.visit(Reader(context))
     module_with_layers = wrapper.visit(Lifter(wrapper.module, context))
-    new_content = MetadataWrapper(module_with_layers).visit(_Porter(context)).bytes
+    port_environments(wrapper, context)  # for its notes, with the lines of the original file
+    ported_module = MetadataWrapper(module_with_layers).visit(_Porter(context))
+    # Last, because it adds lines.
+    without_notes = replace(context, notes=set(), checks=set())
+    new_content = port_environments(MetadataWrapper(ported_module), without_notes).bytes
     if new_content != content and _compiles(content) and not _compiles(new_content):
         return Ported(content, [Note(1, "the file", _BROKEN)])
-    return Ported(new_content, _one_per_line_and_reason(context.notes))
+    return Ported(
+        new_content,
+        notes=_one_per_line_and_reason(context.notes),
+        checks=_one_per_line_and_reason(context.checks),
+        environments=context.environments,
+        parts=read_parts(wrapper.module, context.environments),
+    )
 
 
 def _one_per_line_and_reason(notes: Iterable[Note]) -> list[Note]:
@@ -259,7 +273,7 @@ class _Porter(Rewriter):
         if _is_int_call(node):
             self.context.int_calls += 1
         self.note(node, node.func, tensorflow_rules.why_scope_stays(self.context, node))
-        name = _env_method(node)
+        name = env_method(node)
         if name == "seed" or (name == "render" and node.args):
             self.note(node, node, _OLD_CALL)
 
@@ -296,17 +310,6 @@ class _Porter(Rewriter):
                 return layer_call
         self.note(original, original.func, _UNNAMED)
         return updated
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        target = node.targets[0].target
-        num_targets = 1
-        if isinstance(target, cst.Tuple):
-            num_targets = len(target.elements)
-        method = _env_method(node.value)
-        is_old_reset = method == "reset" and num_targets == 1
-        is_old_step = method == "step" and num_targets == 4
-        if is_old_reset or is_old_step:
-            self.note(node, node, _OLD_CALL)
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
         return tensorflow_rules.unpack_three(updated_node)
@@ -349,16 +352,6 @@ class _Porter(Rewriter):
         self.context.loops = self._outer_loops.pop()
         return updated_node
 
-    def visit_Return(self, node: cst.Return) -> None:
-        scope = self.context.enclosing_class()
-        if scope is None or not scope.functions:
-            return
-        returns_four_values = isinstance(node.value, cst.Tuple) and len(node.value.elements) == 4
-        is_environment = any(base.endswith(("Env", "Wrapper")) for base in scope.bases)
-        is_step = scope.functions[-1].name.value == "step"
-        if returns_four_values and is_environment and is_step:
-            self.note(node, node, _OLD_GYM)
-
     def on_visit(self, node: cst.CSTNode) -> bool:
         if isinstance(node, _LOOPS):
             self.context.loops += 1
@@ -375,17 +368,6 @@ class _Porter(Rewriter):
     def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.Lambda:
         self.context.parameters.pop()
         return updated_node
-
-
-def _env_method(node: cst.BaseExpression) -> str:
-    """Return the name of the environment method that an expression calls; `""` for other
-    expressions.
-    """
-    if not isinstance(node, cst.Call):
-        return ""
-    obj, _, method = dotted(node.func).rpartition(".")
-    is_env = obj.rpartition(".")[2].endswith("env")
-    return method if is_env else ""
 
 
 def _is_int_call(node: cst.Call) -> bool:
