@@ -62,9 +62,9 @@ def test_numpy_values_become_python_values(read_only_catalog, config, python_con
     ("config", "cause"),
     [
         pytest.param(
-            {"vf_share_layers": np.int64(1)}, "expected 'bool', got 'int'", id="integer-for-bool"
+            {"vf_share_layers": np.int64(1)}, "expected a bool, found an int", id="integer-for-bool"
         ),
-        pytest.param({"fcnet_hiddens": np.array([8.5])}, "got 'float'", id="float-for-integer"),
+        pytest.param({"fcnet_hiddens": np.array([8.5])}, "found a float", id="float-for-integer"),
     ],
 )
 def test_numpy_value_of_wrong_type_is_rejected(read_only_catalog, config, cause):
@@ -173,5 +173,5 @@ def test_read_config_ignores_keys_of_other_packages():
 
 
 def test_read_config_rejects_wrong_type():
-    with pytest.raises(ConfigTypeError, match=r"'vf_share_layers'.*got 'int'"):
+    with pytest.raises(ConfigTypeError, match=r"'vf_share_layers'.*found an int"):
         read_config({"vf_share_layers": 0}, KernelConfig)

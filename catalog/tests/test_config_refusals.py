@@ -13,7 +13,8 @@ import pytest
 import warm
 
 import rlcatalog
-from rlcatalog import Catalog, ModelCatalog
+from rlcatalog import Catalog, ModelCatalog, public_index
+from rlcatalog.config import MODEL_WORDS
 from rlcatalog.errors import (
     ConfigError,
     ConfigTypeError,
@@ -119,47 +120,80 @@ def test_key_of_failed_package_error_names_the_failure(entry_point):
         catalog.parse_config(SMALL)
 
 
+# --- words of other libraries ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("net_arch", "fcnet_hiddens"),
+        ("activation_fn", "fcnet_activation"),
+        ("features_extractor_class", "custom_model"),
+        ("features_extractor_kwargs", "custom_model_config"),
+        ("normalize_images", "image_scale"),
+        ("lstm_hidden_size", "lstm_cell_size"),
+    ],
+)
+def test_word_of_stable_baselines3_leads_to_our_key(read_only_catalog, word, key):
+    with pytest.raises(UnknownConfigKeyError, match=f"'{word}' is '{key}' here"):
+        read_only_catalog.parse_config({word: 1})
+
+
+@pytest.mark.parametrize("word", MODEL_WORDS)
+def test_words_of_other_libraries_name_keys_that_exist(word):
+    advice = MODEL_WORDS[word].replace(f"'{word}'", "")
+
+    named_keys = re.findall(r"'(\w+)'", advice)
+
+    for key in set(named_keys) - MODEL_WORDS.keys():
+        assert public_index.provider_of("config", key) is not None, key
+    assert public_index.provider_of("config", word) is None
+
+
+@pytest.mark.parametrize("word", ["learning_rate", "gamma", "n_steps", "train_batch_size"])
+def test_setting_of_the_algorithm_is_named(read_only_catalog, word):
+    with pytest.raises(UnknownConfigKeyError, match="setting of the algorithm"):
+        read_only_catalog.parse_config({word: 1})
+
+
 # --- wrong values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "expected", "found"),
+    ("key", "value", "problem"),
     [
-        ("fcnet_hiddens", "wide", "expected 'array', got 'str'", "'wide'"),
-        ("fcnet_hiddens", 64, "expected 'array', got 'int'", "64"),
-        ("fcnet_hiddens", None, "expected 'array', got 'null'", "None"),
+        ("fcnet_hiddens", "wide", "expected a list, found a string: 'wide'"),
+        ("fcnet_hiddens", 64, "expected a list, found an int: 64"),
+        ("fcnet_hiddens", None, "expected a list, found None"),
         (
             "fcnet_hiddens",
             [8, "x"],
-            "expected 'int', got 'str' - at 'fcnet_hiddens[1]'",
-            "[8, 'x']",
+            "expected an int, found a string at fcnet_hiddens[1], in [8, 'x']",
         ),
         (
             "fcnet_hiddens",
             [8, 2.5],
-            "expected 'int', got 'float' - at 'fcnet_hiddens[1]'",
-            "[8, 2.5]",
+            "expected an int, found a float at fcnet_hiddens[1], in [8, 2.5]",
         ),
-        ("fcnet_hiddens", [True], "expected 'int', got 'bool' - at 'fcnet_hiddens[0]'", "[True]"),
-        ("vf_share_layers", 1, "expected 'bool', got 'int'", "1"),
-        ("vf_share_layers", "yes", "expected 'bool', got 'str'", "'yes'"),
-        ("free_log_std", 0.0, "expected 'bool', got 'float'", "0.0"),
-        ("max_seq_len", 2.5, "expected 'int', got 'float'", "2.5"),
-        ("max_seq_len", True, "expected 'int', got 'bool'", "True"),
-        ("custom_model_config", [1], "expected 'object', got 'array'", "[1]"),
-        ("observation_filter", 3, "expected 'str', got 'int'", "3"),
-        ("fcnet_weights_initializer_config", 3, "got 'int'", "3"),
+        ("fcnet_hiddens", [True], "expected an int, found a bool at fcnet_hiddens[0], in [True]"),
+        ("vf_share_layers", 1, "expected a bool, found an int: 1"),
+        ("vf_share_layers", "yes", "expected a bool, found a string: 'yes'"),
+        ("free_log_std", 0.0, "expected a bool, found a float: 0.0"),
+        ("max_seq_len", 2.5, "expected an int, found a float: 2.5"),
+        ("max_seq_len", True, "expected an int, found a bool: True"),
+        ("custom_model_config", [1], "expected a dict, found a list: [1]"),
+        ("observation_filter", 3, "expected a string, found an int: 3"),
+        ("fcnet_weights_initializer_config", 3, "found an int: 3"),
     ],
 )
-def test_wrong_type_error_says_expected_and_found(read_only_catalog, key, value, expected, found):
+def test_wrong_type_error_says_expected_and_found(read_only_catalog, key, value, problem):
     with pytest.raises(ConfigTypeError) as caught:
         read_only_catalog.parse_config({key: value})
 
     assert isinstance(caught.value, TypeError | ValueError)
     message = str(caught.value)
     assert message.startswith(f"model config key {key!r} (")
-    assert expected in message
-    assert f"; found {found}. Default: " in message
+    assert f"{problem}. Default: " in message
 
 
 @pytest.mark.parametrize(

@@ -141,13 +141,13 @@ def test_lookup_of_equal_config_is_cached(catalog):
 def test_cache_does_not_accept_1_after_true(catalog):
     for _ in range(2):
         catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": True})
-        with pytest.raises(ConfigTypeError, match="expected 'bool', got 'int'"):
+        with pytest.raises(ConfigTypeError, match="expected a bool, found an int"):
             catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": 1})
 
 
 def test_cache_does_not_reject_true_after_1(catalog):
     for _ in range(2):
-        with pytest.raises(ConfigTypeError, match="expected 'bool', got 'int'"):
+        with pytest.raises(ConfigTypeError, match="expected a bool, found an int"):
             catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": 1})
         catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": True})
 

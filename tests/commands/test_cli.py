@@ -282,7 +282,7 @@ def test_explain_prints_framework_and_action_space():
     [
         ("explain CartPole-v1 --model fcnet_hidden=[3]", "Did you mean 'fcnet_hiddens'?"),
         ("explain CartPole-v1 --model fcnet_hiddens", "--model: expected KEY=VALUE, found"),
-        ("explain CartPole-v1 --model fcnet_hiddens=wide", "expected 'array', got 'str'"),
+        ("explain CartPole-v1 --model fcnet_hiddens=wide", "expected a list, found a string"),
         ("explain CartPole-v1 --model custom_model=resnet", "Unknown model 'resnet'. Known: "),
         ("explain CartPole-v1 --framework jax", "Unknown framework 'jax'. Known: 'torch', 'tf'"),
         ("explain Nowhere-v0", "Environment 'Nowhere-v0' cannot be made"),

@@ -71,6 +71,12 @@ def test_other_wrong_returns_do_not_hint_at_older_interface(names, returned):
     assert "older interface" not in fault
 
 
+def test_observation_alone_is_named_though_it_has_two_numbers():
+    fault = find_fault(np.zeros(2), RESET)  # which could be unpacked into two values
+
+    assert "reset returned only an observation" in fault
+
+
 class FloatSubclass(float):
     """A number of an unusual type."""
 

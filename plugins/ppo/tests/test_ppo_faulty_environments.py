@@ -128,7 +128,7 @@ reset_faults = pytest.mark.parametrize(
         ("exits", "raised SystemExit: 3"),
         ("nothing", "returned None; expected (observation, reward, terminated, truncated, info)"),
         ("observation", "returned {'n': 1,"),
-        ("four", "Gym's older interface had a single done"),
+        ("four", "gym's older interface, step returned a single"),
         ("reward", "returned the reward None; expected a number"),
         ("terminated", "returned terminated='no'; expected True or False"),
         ("info", "returned info=[]; expected a dict"),
@@ -243,9 +243,22 @@ class GymEnv(gym.Env):
 
 
 def test_reset_without_a_seed_is_named():
-    message = r"environment 0 of 2: reset raised TypeError: .*seed"
-    with pytest.raises(EnvironmentFaultError, match=message):
+    with pytest.raises(EnvironmentFaultError, match="reset does not take a seed") as caught:
         PPO(GymEnv, SMALL)
+
+    assert "reset(self, *, seed=None, options=None)" in str(caught.value)
+
+
+class GymEnvWithSeed(GymEnv):
+    """Takes a seed, but returns no info."""
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3, np.float32)
+
+
+def test_reset_without_an_info_names_the_older_interface():
+    with pytest.raises(EnvironmentFaultError, match="reset returned only an observation"):
+        PPO(GymEnvWithSeed, SMALL)
 
 
 class EnvWithOddThirdStep(gym.Env):

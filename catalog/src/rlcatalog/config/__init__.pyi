@@ -15,4 +15,5 @@ from .layer_names import (
     initializing as initializing,
     read_initializers as read_initializers,
 )
+from .other_libraries import MODEL_WORDS as MODEL_WORDS
 from .values import plain as plain, same as same

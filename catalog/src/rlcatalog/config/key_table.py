@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -123,21 +124,46 @@ def _invalid(problem: str, value: Any, row: Key, what: str) -> ConfigError:
         row: The key.
         what: Description of the key.
     """
+    about = f"{what} {row.name!r} ({row.meaning})"
     # msgspec has one error class; only its text tells a wrong type from a value out of range.
-    is_wrong_type = problem.startswith("Expected `") and ", got" in problem
-    error_class = ConfigTypeError if is_wrong_type else ConfigError
+    wrong_type = _WRONG_TYPE.fullmatch(problem)
+    if wrong_type is not None:
+        expected_types, found_type, place = wrong_type.groups()
+        expected = " or ".join(_TYPES.get(name, name) for name in expected_types.split(" | "))
+        found = f"{_TYPES.get(found_type, found_type)}: {shown(value)}"
+        if place is not None:
+            # msgspec writes `$` for the value itself.
+            found = f"{_TYPES.get(found_type, found_type)} at {row.name}{place}, in {shown(value)}"
+        elif found_type == "null":
+            found = "None"
+        return ConfigTypeError(
+            f"{about}: expected {expected}, found {found}. Default: {shown(row.default)}."
+        )
     text = one_line(problem).replace("`", "'").rstrip(".")
-    text = text.replace("at '$", f"at '{row.name}")  # msgspec writes `$` for the value itself
+    text = text.replace("at '$", f"at '{row.name}")
     text = text[0].lower() + text[1:]
     known = ""
     if problem.startswith("Invalid enum value"):
         choices = ", ".join(map(repr, _choices(row.type)))
         if choices:
             known = f" Known: {choices}."
-    return error_class(
-        f"{what} {row.name!r} ({row.meaning}): {text}; found"
-        f" {shown(value)}.{known} Default: {shown(row.default)}."
+    return ConfigError(
+        f"{about}: {text}; found {shown(value)}.{known} Default: {shown(row.default)}."
     )
+
+
+#: msgspec's message for a wrong type: the expected types, the one that it found, and its place.
+_WRONG_TYPE = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `\$(.*)`)?")
+#: msgspec's names for types, in words.
+_TYPES = {
+    "array": "a list",
+    "bool": "a bool",
+    "float": "a float",
+    "int": "an int",
+    "null": "None",
+    "object": "a dict",
+    "str": "a string",
+}
 
 
 def _choices(kind: type) -> list[Any]:

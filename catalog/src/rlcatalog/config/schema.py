@@ -14,6 +14,7 @@ from rlcatalog import public_index
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.key_table import Key, convert, default_of, keys_of
+from rlcatalog.config.other_libraries import advice_for
 from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, asks_nothing, translate
 from rlcatalog.config.values import plain, plain_values, same
 from rlcatalog.errors import (
@@ -200,7 +201,9 @@ class Schema:
             self._registry.explain_missing(f"model config key {shown(key)}", provider)
         except CatalogError as error:
             raise UnknownConfigKeyError(str(error)) from error
+        # What another library calls it helps more than a key with similar letters.
+        hint = advice_for(key) or nearest(key, self.keys)
         raise UnknownConfigKeyError(
-            f"Unknown model config key {shown(key)}.{nearest(key, self.keys)}"
+            f"Unknown model config key {shown(key)}.{hint}"
             " `rlcatalog.MODEL_DEFAULTS` lists the keys of the installed packages."
         )

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from rlcatalog.config import convert, keys_of, plain
+from rlcatalog.config import MODEL_WORDS, convert, keys_of, plain
 from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError, nearest
 from rlcatalog.reporting import warn_caller, warn_deprecated
 
@@ -490,12 +490,18 @@ def _unknown_key(
         known_keys: The algorithm's keys.
     """
     # "our_key", or "our_key, how it differs".
+    from rlcatalog import MODEL_DEFAULTS  # needs all plugins, so not before it is needed
+
     our_key, comma, difference = ELSEWHERE.get(key, "").partition(",")
     if our_key in known_keys:
         hint = f" Here it is called {our_key!r}{comma}{difference}."
+    elif key in MODEL_WORDS:
+        hint = f" {MODEL_WORDS[key]} Model config keys go under 'model'."
+    elif key in MODEL_DEFAULTS:
+        hint = f" It is a key of the model config: write {{'model': {{{key!r}: ...}}}}."
     else:
-        hint = nearest(str(given_key), known_keys)
+        hint = f"{nearest(str(given_key), known_keys)} Model config keys go under 'model'."
     return UnknownConfigKeyError(
-        f"Unknown {config_class.algorithm} config key {given_key!r}.{hint} Model config keys go"
-        f" under 'model'. Known: {', '.join(known_keys)}."
+        f"Unknown {config_class.algorithm} config key {given_key!r}.{hint} Known:"
+        f" {', '.join(known_keys)}."
     )

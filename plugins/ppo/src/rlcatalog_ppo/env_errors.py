@@ -89,4 +89,21 @@ def call_env(
     except (Exception, SystemExit) as error:
         innermost = traceback.extract_tb(error.__traceback__)[-1]
         line = f"{innermost.filename}:{innermost.lineno}, in {innermost.name}"
+        if _takes_no_seed(method, error):
+            raise make_error(
+                f"does not take a seed: {reason(error)}. In gym's older interface, reset had no"
+                " arguments; write reset(self, *, seed=None, options=None), and return observation,"
+                " {}"
+            ) from error
         raise make_error(f"raised {reason(error)} ({line})") from error
+
+
+def _takes_no_seed(method: Callable[..., Any], error: BaseException) -> bool:
+    """Return whether a call failed because `reset` does not take what Gymnasium passes to it."""
+    is_reset = getattr(method, "__name__", "") == "reset"  # any callable of a user's environment
+    return (
+        is_reset
+        and isinstance(error, TypeError)
+        and "unexpected keyword argument" in str(error)
+        and ("'seed'" in str(error) or "'options'" in str(error))
+    )

@@ -50,18 +50,12 @@ class ReturnChecker:
             returned: The returned value.
             names: `RESET` or `STEP`.
         """
-        try:
-            # Between observation and info, `step` returns numbers; `reset` returns nothing.
-            obs, *values, info = returned
-            numbers = dict(zip(names[1:-1], values, strict=True))
-        except (TypeError, ValueError):
-            fault = f"returned {_describe(returned)}; expected ({', '.join(names)})"
-            if names is STEP and isinstance(returned, tuple) and len(returned) == 4:
-                fault += (
-                    ". Gym's older interface had a single done; return terminated and truncated"
-                    " instead"
-                )
-            return fault
+        is_sequence = isinstance(returned, tuple | list)
+        if not is_sequence or len(returned) != len(names):
+            return _wrong_number_of_values(returned, names)
+        # Between observation and info, `step` returns numbers; `reset` returns nothing.
+        obs, *values, info = returned
+        numbers = dict(zip(names[1:-1], values, strict=True))
         for name, number in numbers.items():
             if name == "reward":
                 number_fault = _reward_fault(number)
@@ -76,6 +70,22 @@ class ReturnChecker:
         if not isinstance(info, Mapping):
             return f"returned info={shown(info, length=80)}; expected a dict"
         return None
+
+
+def _wrong_number_of_values(returned: Any, names: tuple[str, ...]) -> str:
+    """Return what is wrong with a returned value that has not one value for each name."""
+    fault = f"returned {_describe(returned)}; expected ({', '.join(names)})"
+    if names is RESET and not isinstance(returned, tuple):
+        return (
+            f"{fault}. In gym's older interface, reset returned only an observation; return"
+            " observation, {} instead"
+        )
+    if names is STEP and isinstance(returned, tuple) and len(returned) == 4:
+        return (
+            f"{fault}. In gym's older interface, step returned a single done; return terminated and"
+            " truncated instead"
+        )
+    return fault
 
 
 def _reward_fault(reward: Any) -> str | None:

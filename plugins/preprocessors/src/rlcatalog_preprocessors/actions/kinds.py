@@ -306,7 +306,7 @@ class BoxCodec(_EntryByEntry):
         self._check_inside(
             inside,
             values,
-            f"values within the bounds of {self.info.space} (numpy.clip brings them there)",
+            f"values within the bounds of {self.info.space}",
         )
         if self.affine:
             # Between equal bounds there is one value, and its scale is 0.
