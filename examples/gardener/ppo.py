@@ -1,0 +1,10 @@
+"""Train the gardener with rlcatalog's PPO."""
+
+from garden import Garden
+
+from rlcatalog_ppo import PPO
+
+config = {"fcnet_hiddens": [64, 64]}
+algo = PPO(Garden, {"model": config, "total_steps": 200_000})
+algo.learn(200_000)
+algo.policy.save("gardener")
