@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +19,8 @@ from svg import TEXT, box, picture, with_dark_colours, words
 import rlcatalog
 
 PICTURES = ROOT / "docs/pictures"
+#: The example whose agent the home page shows.
+GARDENER = ROOT / "examples/gardener"
 _WIDTH = 720
 #: A benchmark's case that has another library beside rlcatalog → how the picture calls it.
 _PEERS = {
@@ -29,6 +32,16 @@ _PEERS = {
     r"RLlib PPO on CartPole, environment runners (\d+)": r"RLlib's own module: PPO, CartPole, \1"
     r" runners",
 }
+
+
+def gardener(*, all: bool = False) -> str:
+    """Return the picture of the lookup for the agent that the home page shows."""
+    sys.path.insert(0, str(GARDENER))
+    from garden import Garden
+
+    config = {"fcnet_hiddens": [64, 64]}
+    explanation = rlcatalog.explain(env=Garden(), config=config, framework="torch")
+    return with_dark_colours(explanation.svg(all=all))
 
 
 def pipeline() -> str:
@@ -210,6 +223,8 @@ def packages() -> str:
 
 
 DRAWN = {
+    "gardener.svg": gardener,
+    "gardener_all.svg": partial(gardener, all=True),
     "pipeline.svg": pipeline,
     "critic.svg": critic,
     "one_of.svg": one_of,

@@ -359,13 +359,15 @@ def test_section_of_frozen_policy_comes_before_the_action():
     sections = make_sections(make_data(frozen="acts faster"))
 
     assert list(sections)[-2:] == ["frozen", "action"]
-    assert sections["frozen"] == Section("frozen", "", "acts faster")
+    assert sections["frozen"] == Section("frozen", part="", shape="", why="acts faster")
 
 
 def test_section_of_observation_has_its_space():
     section = make_sections(make_data())["observation"]
 
-    assert section == Section("observation", "(3,)", "Box(3,) float32", [])
+    assert section == Section(
+        "observation", part="", shape="(3,)", why="Box(3,) float32", branches=[]
+    )
 
 
 def test_section_of_observation_with_parts_has_no_shape():
@@ -382,7 +384,9 @@ def test_section_of_action_has_its_ranges():
     section = make_sections(make_data(action_ranges=ranges))["action"]
 
     lines = [("action[1]", "", "clipped to the bounds")]
-    assert section == Section("action", "(2, 8)", "MultiDiscrete([2 8])", lines)
+    assert section == Section(
+        "action", part="", shape="(2, 8)", why="MultiDiscrete([2 8])", lines=lines
+    )
 
 
 def test_section_of_preprocessor_lists_the_leaves():
@@ -396,10 +400,12 @@ def test_section_of_preprocessor_lists_the_leaves():
     )
 
     assert make_sections(data)["preprocessor: none"] == Section(
-        "preprocessor: none",
+        "preprocessor",
+        part="none",
         shape="(4,)",
         why="fits (SPECIFIC)",
-        lines=[("obs", "(3,)", "box, 0:3")],
+        branches=[("obs", "(3,)", "box, 0:3")],
+        lines=[],
         owner="acme 1.0",
         others=[("onehot", "no Discrete (acme 1.0)")],
     )
@@ -450,7 +456,7 @@ def test_section_of_empty_slot_lists_the_candidates():
     section = make_sections(make_data(memory=leave_empty(lstm)))["memory: -"]
 
     others = [("lstm", "is off (acme 1.0, GENERIC)")]
-    assert section == Section("memory: -", "", "nothing matches", others=others)
+    assert section == Section("memory", part="-", shape="", why="nothing matches", others=others)
 
 
 def test_section_of_distribution_lists_the_parts_of_the_action():
@@ -466,10 +472,8 @@ def test_section_of_distribution_lists_the_parts_of_the_action():
 
     section = make_sections(data)["action_dist: joint"]
 
-    assert section.lines == [
-        ("action[0]", "", "Discrete(2): cat, fits (acme 1.0, GENERIC)"),
-        ("joint: inputs", "(7,)", ""),
-    ]
+    assert section.branches == [("action[0]", "", "Discrete(2): cat, fits (acme 1.0, GENERIC)")]
+    assert section.lines == [("joint: inputs", "(7,)", "")]
     assert section.others == [
         ("beta", "no Box (acme 1.0)"),
         ("action[0]: gumbel", "by name (acme 1.0)"),
@@ -485,7 +489,7 @@ def make_long_lines(count, **options):
         shapes=make_shapes(**{f"net: hidden {i}": [i] for i in range(count)}),
     )
     sections = make_sections(data, **options)
-    return sections["preprocessor: none"].lines, sections["model: net"].lines
+    return sections["preprocessor: none"].branches, sections["model: net"].lines
 
 
 def test_long_list_of_lines_is_cut_to_24():
@@ -512,8 +516,8 @@ def test_mask_is_shown_with_the_observation():
     hidden = make_data(action_mask="obs['mask']", model_sees_mask=False)
     visible = make_data(action_mask="obs['mask']", model_sees_mask=True)
 
-    [(_, _, note_on_hidden_mask)] = make_sections(hidden)["observation"].lines
-    [(_, _, note_on_visible_mask)] = make_sections(visible)["observation"].lines
+    [(_, _, note_on_hidden_mask)] = make_sections(hidden)["observation"].branches
+    [(_, _, note_on_visible_mask)] = make_sections(visible)["observation"].branches
 
     assert "obs['mask']" in note_on_hidden_mask
     assert "obs['mask']" in note_on_visible_mask
@@ -522,6 +526,11 @@ def test_mask_is_shown_with_the_observation():
 
 def make_wrapper(name, *, applied, reason="fits"):
     return {"name": name, "provider": "acme 1.0", "applied": applied, "reason": reason}
+
+
+def make_wrapper_section(name, others=()):
+    """Return the section about a wrapper that is applied."""
+    return Section("env_wrapper", part=name, shape="", why="fits", owner="acme 1.0", others=others)
 
 
 def make_wrapper_sections(*wrappers):
@@ -540,10 +549,7 @@ def test_applied_wrappers_have_a_section_each():
         make_wrapper("x", applied=True), make_wrapper("y", applied=True)
     )
 
-    assert sections == [
-        Section("env_wrapper: x", "", "fits", owner="acme 1.0"),
-        Section("env_wrapper: y", "", "fits", owner="acme 1.0"),
-    ]
+    assert sections == [make_wrapper_section("x"), make_wrapper_section("y")]
 
 
 def test_first_wrapper_section_lists_wrappers_that_were_refused():
@@ -554,10 +560,7 @@ def test_first_wrapper_section_lists_wrappers_that_were_refused():
     )
 
     refused = [("z", "no game (acme 1.0)")]
-    assert sections == [
-        Section("env_wrapper: x", "", "fits", owner="acme 1.0", others=refused),
-        Section("env_wrapper: y", "", "fits", owner="acme 1.0"),
-    ]
+    assert sections == [make_wrapper_section("x", others=refused), make_wrapper_section("y")]
 
 
 def test_refused_wrappers_alone_have_an_empty_section():

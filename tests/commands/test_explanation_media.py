@@ -90,7 +90,7 @@ def show_as_html(explanation):
 
 
 def show_as_picture(explanation):
-    nodes = ElementTree.fromstring(pipeline_svg(explanation)).iter()
+    nodes = ElementTree.fromstring(pipeline_svg(explanation, all=True)).iter()
     return " ".join(node.text for node in nodes if node.text)
 
 

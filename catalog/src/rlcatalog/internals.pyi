@@ -11,6 +11,7 @@ from .choice.environments import (
     look_here as look_here,
 )
 from .choice.explanation import (
+    Line as Line,
     Section as Section,
     explanation_sheet as explanation_sheet,
     outline as outline,

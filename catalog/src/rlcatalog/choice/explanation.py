@@ -28,6 +28,8 @@ _SLOTS = {
     "head": "head",
     "action_dist": "action_dist",
 }
+#: The slots whose lines are branches: the leaves of an observation, and the parts of an action.
+_BRANCHING_SLOTS = ("preprocessor", "action_dist")
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,15 +66,18 @@ class Explanation:
         """
         return explanation_sheet(self.as_dict(), all=all).text()
 
-    def svg(self) -> str:
-        """Return a picture of the pipeline from observation to action, with each slot's part
-        and candidates.
+    def svg(self, *, all: bool = False) -> str:
+        """Return a picture of the way from observation to action, with the part in each slot.
+
+        Args:
+            all: Also show empty slots, the parts that were not chosen, and the config keys that
+                each part reads.
 
         Raises:
             MissingPluginError: rlcatalog-cli, which draws it, is not installed.
             MissingExtraError: drawsvg is not installed.
         """
-        svg: str = provided.pipeline_svg(self.as_dict())
+        svg: str = provided.pipeline_svg(self.as_dict(), all=all)
         return svg
 
     def as_dict(self) -> dict[str, Any]:
@@ -290,20 +295,38 @@ class Section:
     All output formats show the same sections.
 
     Attributes:
-        title: Slot and part, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
+        topic: What it is about: a slot, `"critic"`, `"critic memory"`, `"env_wrapper"`, `"frozen"`,
+            `"observation"` or `"action"`.
+        part: The name of the part in a slot, `"-"` if the slot is empty; empty for other topics.
         shape: The shape of its output; empty if the lines show it.
         why: The reason for the choice.
-        lines: What belongs to it, such as the leaves of an observation or the stages of a model.
+        branches: What the way from observation to action splits into here: the leaves of an
+            observation, or the parts of an action.
+        lines: What else belongs to it, such as the stages of a model.
         owner: Distribution and version of the part; empty for the environment.
         others: The name of each part that was not chosen, and the reason.
     """
 
-    title: str
+    topic: str
+    part: str
     shape: str
     why: str
+    branches: Sequence[Line] = ()
     lines: Sequence[Line] = ()
     owner: str = ""
     others: Sequence[tuple[str, str]] = ()
+
+    @property
+    def title(self) -> str:
+        """Topic and part, such as `"model: fcnet"`; `"memory: -"` if the slot is empty."""
+        if not self.part:
+            return self.topic
+        return f"{self.topic}: {self.part}"
+
+    @property
+    def is_empty_slot(self) -> bool:
+        """Whether no part was chosen."""
+        return self.part == "-"
 
 
 class Outline(NamedTuple):
@@ -344,7 +367,7 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
             sections += _critic_sections(data, most_lines)
         sections.append(_slot_section(slot, data, first_lines, most_lines))
     if "frozen" in data:  # only the explanation of a frozen policy says so
-        sections.append(Section("frozen", shape="", why=data["frozen"]))
+        sections.append(Section("frozen", part="", shape="", why=data["frozen"]))
     sections.append(_action_section(data))
     notes = []
     if keys:
@@ -410,7 +433,7 @@ def _lines_of_inputs(model_inputs: Sequence[Mapping[str, Any]]) -> list[Line]:
 
 def _observation_section(data: Mapping[str, Any]) -> Section:
     """Return the section about the environment's observation, with its action mask."""
-    lines = []
+    branches = []
     if data["action_mask"]:
         note = "kept out of the model's input"
         if data["model_sees_mask"]:
@@ -418,17 +441,19 @@ def _observation_section(data: Mapping[str, Any]) -> Section:
                 "the model sees it; rlcatalog masks the outputs, so the model need not, but it must"
                 " not undo the mask"
             )
-        lines.append(Line("action mask", note=f"{data['action_mask']}, {note}"))
+        branches.append(Line("action mask", note=f"{data['action_mask']}, {note}"))
     first_stage = data["shapes"][0]  # the observation as the environment returns it
     shape = _shape_text(first_stage["shape"], unknown="")
-    return Section("observation", shape, data["observation_space"], lines)
+    why = data["observation_space"]
+    return Section("observation", part="", shape=shape, why=why, branches=branches)
 
 
 def _action_section(data: Mapping[str, Any]) -> Section:
     lines = [Line(entry["path"], note=entry["mapping"]) for entry in data["action_ranges"]]
     last_stage = data["shapes"][-1]  # the action as the environment gets it
     shape = _shape_text(last_stage["shape"], unknown="")
-    return Section("action", shape, str(data["action_space"]), lines)
+    why = str(data["action_space"])
+    return Section("action", part="", shape=shape, why=why, lines=lines)
 
 
 def _notes_on_keys(data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -524,7 +549,7 @@ def _rows(section: Section, *, show_others: bool) -> Iterator[Row]:
     yield section.title, section.shape, section.why
     if section.owner:
         yield "  from", "", section.owner
-    for name, shape, note in section.lines:
+    for name, shape, note in (*section.branches, *section.lines):
         yield f"  {name}", shape, note
     if show_others:
         for name, why in section.others:
@@ -602,7 +627,7 @@ def _section_of_part(
     """
     name = choice["chosen"]
     if name is None:
-        return Section(f"{label}: -", shape="", why=choice["reason"], others=others)
+        return Section(label, part="-", shape="", why=choice["reason"], others=others)
     title = f"{label}: {name}"
     shape = ""
     stages = []
@@ -617,8 +642,20 @@ def _section_of_part(
     rank = _chosen_candidate(choice)["rank"]
     if rank:
         why += f" ({rank})"
-    lines = [*_shorten(first_lines, most_lines), *_shorten(stages, most_lines)]
-    return Section(title, shape, why, lines, _provider(choice), others)
+    branches = []
+    lines = _shorten(first_lines, most_lines)
+    if label in _BRANCHING_SLOTS:
+        branches, lines = lines, branches
+    return Section(
+        label,
+        part=name,
+        shape=shape,
+        why=why,
+        branches=branches,
+        lines=[*lines, *_shorten(stages, most_lines)],
+        owner=_provider(choice),
+        others=others,
+    )
 
 
 def _shorten(lines: Sequence[Line], most: int) -> list[Line]:
@@ -652,11 +689,11 @@ def _wrapper_sections(wrappers: Sequence[Mapping[str, Any]]) -> list[Section]:
         why = wrapper["reason"]
         if wrapper["applied"]:
             owner = wrapper["provider"]
-            sections.append(Section(f"env_wrapper: {name}", shape="", why=why, owner=owner))
+            sections.append(Section("env_wrapper", part=name, shape="", why=why, owner=owner))
         else:
             others.append((name, f"{why} ({wrapper['provider']})"))
     if others and not sections:
-        sections.append(Section("env_wrapper: -", shape="", why="nothing matches"))
+        sections.append(Section("env_wrapper", part="-", shape="", why="nothing matches"))
     if others:
         first_section = sections[0]
         sections[0] = replace(first_section, others=others)

@@ -128,7 +128,7 @@ def explain(
         explanation = catalog.explain(config=config, framework=framework, env=env)
         data = explanation.as_dict()
         if svg is not None:
-            picture = explanation.svg()
+            picture = explanation.svg(all=everything)
             with output_errors(svg):
                 svg.write_text(picture, encoding="utf-8")
     if as_json:
