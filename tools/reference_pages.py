@@ -50,36 +50,38 @@ _KINDS = {
 # --- how the pages begin --------------------------------------------------------------------------
 
 _ERRORS_TEXT = """\
-The name of an error is the first word in the last line of a traceback. Search this page for it,
-or for words of the message. Each entry says when the error is raised and what you can do, and
-shows a real message below the code that caused it.
+If a program ends with an error of rlcatalog, the last line of the traceback begins with the name
+of the error. Search this page for this name, or for words of the message. Each entry says when the
+error is raised and what you can do, and shows a real message below the code that caused it.
 
-The classes are in `rlcatalog.errors`, unless an entry names another module. Every error derives
-from `CatalogError`, and every warning from `CatalogWarning`. Most errors also derive from a
-built-in class, so `except KeyError`, for example, catches an `UnknownNameError`."""
+You can import the classes of all errors from `rlcatalog.errors`, unless an entry names another
+module. Every error derives from `CatalogError`, and every warning from `CatalogWarning`. Most
+errors also derive from a built-in class. For example, an `UnknownNameError` is also a `KeyError`,
+so `except KeyError` catches it."""
 _COMMANDS_TEXT = """\
-`rlcatalog COMMAND --help` shows the same text. If a command fails, it prints a message and
-exits with status 1. If an argument is wrong, the status is 2.
+This page shows the same text for each command as `rlcatalog COMMAND --help`. If a command fails,
+it prints a message, and its exit status is 1. If an argument is wrong, the exit status is 2.
 
 Where an option takes `KEY=VALUE`, the value is JSON, such as `fcnet_hiddens=[64,64]` or
 `use_lstm=true`. Anything else is read as text, so `fcnet_activation=relu` needs no quotes.
 
-Commands hide the notices that TensorFlow prints when it starts, for example about a missing
-GPU. To see them, set `TF_CPP_MIN_LOG_LEVEL=0`."""
+TensorFlow prints notices when it starts, for example about a missing GPU. The commands hide these
+notices. To see them, set the environment variable `TF_CPP_MIN_LOG_LEVEL=0`."""
 _PARTS_TEXT = """\
-These are the parts of the packages in this repository. `rlcatalog list` shows the parts that
-are installed, also from other packages.
+This page lists the parts of all packages in rlcatalog's repository. To see the parts that you have
+installed, also from other packages, run `rlcatalog list`.
 
-The column "chosen by" says how a part gets into a policy: rlcatalog chooses it because of how
-well it fits, you name it in the config, or you set the key that switches it on ([How a part is
-chosen](../concepts/choice.md))."""
+The column "chosen by" says how a part gets into a policy. rlcatalog chooses some parts by itself,
+because of how well they fit. You have to name other parts in the config, or set a key that switches
+them on ([How a part is chosen](../concepts/choice.md))."""
 _CHECKS_TEXT = """\
-[The conformance kit](../howto/test_a_plugin.md) runs these checks on the parts of a plugin. If
-a check fails, look it up here: the second column says what it requires, and the third one what
-to do.
+[The conformance kit](../howto/test_a_plugin.md) runs these checks on the parts of a plugin. If a
+check fails for your plugin, look it up on this page. The second column says what the check
+requires, and the third column says what you can do.
 
 `rlcatalog check PACKAGE` prints a line for each case, which is one check of one part in one
-framework. The engines add [checks](parts.md#conformance-kit-checks), too."""
+framework. The engines add more checks, which the [list of
+parts](parts.md#conformance-kit-checks) names."""
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -41,19 +41,26 @@ DIFFERS = (
 
 TEXT = """# Learning under each engine
 
-This page compares engines with equal hyperparameters, steps and seeds. Stable-Baselines3 and Ray RLlib train both
-their own network and the one that rlcatalog chooses. rlcatalog-ppo trains the network that
-rlcatalog chooses, using PPO, and is compared with Stable-Baselines3's own network.
+Do policies learn as well with rlcatalog's networks as with those of other libraries? This page compares them with equal
+hyperparameters, steps and seeds. In each comparison there is a *baseline*:
 
-Each trained policy plays 50 episodes. With PPO, it samples its actions as in training. With SAC, TD3 and DQN, it
-takes the most likely action. Tables show interquartile means over seeds with 95% bootstrap intervals. Differences are
-paired by seed and given as a percentage of the task's range, from random actions to the best return. The claim to be
-tested is that the lower end is at least {mark}%. An interval that contains 0 and reaches below {mark}% is undecided;
-the table estimates the number of seeds that would decide it. With fewer than {fewest} seeds, no claim is made.
+- Stable-Baselines3 and Ray RLlib train a policy with their own network, which is the baseline, and a policy with the
+  network that rlcatalog chooses.
+- rlcatalog's own PPO trains a policy with the network that rlcatalog chooses. The baseline is the policy that
+  Stable-Baselines3 trained with its own network.
 
-The probability of improvement is defined as in Agarwal et al. (2021): it is the share of pairs of runs, whatever their
-seeds, in which rlcatalog has the higher return. A tie counts as half. Costs are given in CPU seconds per 1,000
-training steps with one thread, for the baseline and for rlcatalog.
+After training, each policy plays 50 episodes. With PPO, it samples its actions as in training. With SAC, TD3 and DQN,
+it takes the most likely action. The columns of the tables are:
+
+- *baseline* and *rlcatalog*: the interquartile mean of the returns over seeds, with its 95% bootstrap interval.
+- *difference*: the difference between rlcatalog and the baseline, paired by seed. It is a percentage of the range from
+  the return of random actions to the best return. We claim that rlcatalog is not worse by more than 10% of the range,
+  so the lower end of the interval should be at least {mark}%. If the interval contains 0 and reaches below {mark}%, the
+  comparison is undecided, and the table estimates how many seeds would decide it. With fewer than {fewest} seeds, we
+  claim nothing.
+- *better*: the probability of improvement (Agarwal et al. 2021). This is the share of all pairs of a run with rlcatalog
+  and a run of the baseline in which rlcatalog has the higher return. A tie counts as half.
+- *cost*: CPU seconds for 1,000 training steps with one thread, for the baseline and for rlcatalog.
 
 ## Tasks with published settings
 
@@ -67,16 +74,16 @@ Conclusions:
 
 {conclusions}
 
-The curves show the mean return of the last 100 training episodes. Lines are interquartile means over seeds; bands
-are their 95% intervals:
+The learning curves show the mean return of the last 100 training episodes. A line is the interquartile mean over seeds,
+and the band around the line is its 95% interval:
 
 {published_curves}
 
 ### Published results for the same tasks
 
-Here the policy takes the most likely action, as in the published evaluations. Environment versions and step counts are
-the same unless the last column names different ones. No published result was found for RepeatPreviousEasy after 200,000
-steps.
+This table compares the returns with results that others have published for the same tasks. The policies take the most
+likely action, as in the published evaluations. The versions of the environments and the numbers of steps are the same,
+unless the last column names different ones. We found no published result for RepeatPreviousEasy after 200,000 steps.
 
 | task | steps | here | published | by |
 |---|---|---|---|---|
@@ -84,9 +91,10 @@ steps.
 
 ### Settings and sources
 
-`value` is the weight of the mean squared value error. `decay` lists the settings that decrease linearly to 0.
-`scaled` lists the quantities that are divided by their running standard deviation. `own` contains the arguments of
-Stable-Baselines3's policy, and `model` or `extractor` contains rlcatalog's model config.
+The following list shows the settings for each task and where they come from. Most names in the settings are those of
+the engines. `value` is the weight of the mean squared value error. `decay` lists the settings that decrease linearly
+to 0. `scaled` lists what is divided by its running standard deviation. `own` contains the arguments of Stable-Baselines3's
+policy, and `model` or `extractor` contains rlcatalog's model config.
 
 {settings}
 Even with equal settings, these differences remain:
@@ -95,16 +103,18 @@ Even with equal settings, these differences remain:
 
 ## The zoo
 
-rlcatalog-ppo contains these policies, exported as ONNX files. For each task, it is the policy whose most likely actions
-had the highest return above. Play one from the root of a clone with:
+The package rlcatalog-ppo contains some of the policies that rlcatalog's PPO trained for this page, exported as ONNX
+files. For each task, it is the policy that had the highest return with its most likely actions. To see a policy play,
+run these commands in the root of a clone:
 
 ```console
 $ pip install '.[actor]' ./plugins/runs ./plugins/ppo ./plugins/cli
 $ rlcatalog evaluate zoo:Hopper-v5
 ```
 
-Playing needs no framework; install the environment's own package. Beside each file, a JSON file records the run that
-trained the policy. The returns are means over {zoo_episodes} episodes with 95% intervals.
+You do not need PyTorch or TensorFlow to play, but you have to install the package of the environment. Next to each ONNX
+file, there is a JSON file which describes the run that trained the policy. The returns in this table are means over
+{zoo_episodes} episodes with 95% intervals:
 
 | policy | most likely actions | sampled actions | training steps | seed | kB |
 |---|---|---|---|---|---|
@@ -112,7 +122,8 @@ trained the policy. The returns are means over {zoo_episodes} episodes with 95% 
 
 ## Easy tasks
 
-These settings do not come from published sources and are the same for all engines.
+This section compares the same engines in easier tasks. Their settings do not come from published sources, and are the
+same for all engines.
 
 {easy_differences}
 
@@ -133,11 +144,14 @@ $ make compare COMPARE_ARGS=--report         # only write this page
 $ make compare COMPARE_ARGS='--try 4096'     # test whether each kind of run works here
 ```
 
-Each finished run is one line of `benchmarks/learning/results.jsonl`, with its settings, seed, versions and CPU time.
-You can stop the command at any time: finished runs are kept, and the same command continues. An interrupted run starts
-again from the beginning; because Stable-Baselines3 cannot resume exactly, no engine does. Commands that run at the
-same time never train the same run. The command runs at the lowest priority and prints how to pause it. Policies trained
-with rlcatalog-ppo are saved in `runs/learning`, and a better policy than the one in the zoo replaces it.
+`make compare` writes each finished run as a line into `benchmarks/learning/results.jsonl`, with its settings, seed,
+versions and CPU time. You can stop the command at any time. Finished runs are kept, and if you run the command again,
+it continues with the missing ones. A run that was interrupted starts again from the beginning. (Stable-Baselines3
+cannot resume a run exactly, so the other engines do not resume either.)
+
+You can run the command several times at once, because two commands never train the same run. It runs at the lowest
+priority and prints how to pause it. Policies that were trained with rlcatalog's PPO are saved in `runs/learning`. If
+such a policy is better than the one in the zoo, it replaces it.
 
 Versions in the records:
 

@@ -66,10 +66,10 @@ class ObservationWarning(CatalogWarning):
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """Something looks like an action mask, but is not used as one.
+    """Something looks like an action mask, but rlcatalog does not use it as one.
 
-    It is an entry of the observation, or a mask that the environment gives beside its observations,
-    in its info or from `action_masks()`.
+    This may be an entry of the observation, or a mask that the environment does not put into its
+    observations, but returns in its info or from `action_masks()`.
     """
 
 

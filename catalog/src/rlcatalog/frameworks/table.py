@@ -56,10 +56,10 @@ class FrameworkSpec(SharedDeclaration):
     - `"policy_module"`: a function that creates the result of `policy.as_module()` from the policy;
     - `"before"`: a function that rlcatalog calls before it imports a part of the framework.
 
-    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-plain
-    `"plain"` and `"plain_memory"`, the classes that turn a plain module into a trunk or a memory.
-    The target `"freeze"` is a function `freeze(policy, rows, seed)` that returns a
-    `rlcatalog_policy.FrozenBackend`.
+    Other packages add targets to a framework with `extends`. rlcatalog-ppo adds the target `"ppo"`.
+    rlcatalog-plain adds `"plain"` and `"plain_memory"`, the classes that turn a plain module into a
+    trunk or a memory. rlcatalog-export adds `"freeze"`, a function `freeze(policy, rows, seed)`
+    that returns a `rlcatalog_policy.FrozenBackend`.
 
     Attributes:
         module: The module that shows whether the framework is installed, and that defines its

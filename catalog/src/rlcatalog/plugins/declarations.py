@@ -76,9 +76,9 @@ class FilterSpec(Declaration):
     """A `Filter` class, a stateful stage between preprocessor and model; chosen by
     `observation_filter`.
 
-    The target, under `"numpy"`, is a class or a function that returns a filter. rlcatalog calls it
-    with the preprocessor and the model config. A filter is only used if the config names it, so it
-    needs no `match`.
+    The target has the key `"numpy"`. It is a class of filters, or a function that returns a filter.
+    rlcatalog calls the class or function with the preprocessor and the model config. A filter is
+    only used if the config names it, so its declaration needs no `match`.
     """
 
     kind: ClassVar[str] = "filter"
@@ -88,10 +88,14 @@ class FilterSpec(Declaration):
 class EnvWrapperSpec(Declaration):
     """A function `wrap(env, config) -> env`; `match` sees the environment as `request.env`.
 
-    The target has the key `"numpy"`. The spaces of the environment are `request.obs` and
-    `request.action`. Without a `match`, a wrapper fits every environment while its switch is on.
-    `examples` names a function that returns functions without arguments. Each of them creates an
-    environment, or is paired with the config that switches the wrapper on.
+    The target has the key `"numpy"`. In `match`, the spaces of the environment are `request.obs`
+    and `request.action`. If you declare no `match`, the wrapper fits every environment while its
+    switch is on.
+
+    The conformance kit needs environments to test the wrapper with. `examples` names a function
+    that returns a list of functions without arguments, each of which creates an environment. An
+    entry of the list may also be a pair of such a function and the config that switches the wrapper
+    on.
     """
 
     kind: ClassVar[str] = "env_wrapper"
@@ -334,10 +338,11 @@ class ExporterSpec(Declaration):
     """A format for exported policies; its name is the `format` of
     `policy.export(path, format=...)`.
 
-    Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that loads such a
-    file to run it. The function that writes such a file, `write(policy, path) ->
-    rlcatalog_export.ExportResult`, is a framework's target: a `FrameworkSpec` that extends it adds
-    `"export-NAME"`.
+    A format needs two functions. The first one, `load(path) -> rlcatalog_export.Runner`, loads a
+    file in order to run it. It is the target `"runner"` of this declaration. The second one,
+    `write(policy, path) -> rlcatalog_export.ExportResult`, writes a file and depends on the
+    framework of the policy. It is a target of the framework: a `FrameworkSpec` that extends the
+    framework adds it under the key `"export-NAME"`.
 
     Attributes:
         suffix: File suffix, such as `".onnx"`, which selects the format if none is named; empty for
