@@ -139,20 +139,20 @@ def test_adapter_does_not_fit_part_of_a_name(declare, module):
 
 
 def test_adapter_fits_all_its_attributes(declare):
-    declare(attributes=("num_envs", "device"))
+    declare(attributes=("num_envs", "gpu"))
     simulator = Simulator()
 
     assert not is_environment(simulator)
 
-    simulator.device = "cuda:0"
+    simulator.gpu = "cuda:0"
 
     assert isinstance(make_env(simulator), Adapted)
 
 
 def test_attributes_are_read_inside_gymnasiums_wrappers(declare):
-    declare(attributes=("num_envs", "device"))
+    declare(attributes=("num_envs", "gpu"))
     env = gym.make("CartPole-v1")
-    env.unwrapped.device = "cuda:0"
+    env.unwrapped.gpu = "cuda:0"
 
     assert make_env(env) is env
 

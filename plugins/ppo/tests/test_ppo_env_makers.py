@@ -374,3 +374,15 @@ def test_module_of_an_unregistered_id_is_not_imported():
 def test_checkpoint_without_an_id_needs_the_environment():
     with pytest.raises(ConfigError, match="the environment was not a Gymnasium id"):
         registered_id(Path("run"), None)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "num_envs"), [(3, 3), (100, 20)], ids=["one-each", "at-most-20"]
+)
+def test_evaluation_has_an_environment_per_episode(episodes, num_envs):
+    maker = EnvMaker("CartPole-v1", {}, {}, rlcatalog.default_catalog())
+
+    envs = maker.evaluation_vector(episodes, seed=0)
+
+    assert envs.num_envs == num_envs
+    envs.close()

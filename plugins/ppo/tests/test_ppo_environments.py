@@ -16,7 +16,6 @@ from gymnasium.wrappers.vector import ClipReward as ClipVectorReward
 from rlcatalog.errors import (
     ConfigError,
     EnvironmentFaultError,
-    ModelContractError,
     ResumeWarning,
 )
 from rlcatalog_ppo import A2C, PG, PPO
@@ -270,11 +269,53 @@ def test_number_is_not_an_environment():
         PPO(3, SMALL_PPO)
 
 
+def test_function_may_return_a_vector_environment():
+    algo = PPO(make_vector, {**SMALL_PPO, "num_envs": 2})
+
+    algo.train()
+
+    assert algo.steps == 2 * SMALL_PPO["rollout_length"]
+    assert len(algo.evaluate(3)) == 3
+    algo.stop()
+
+
 @pytest.mark.usefixtures("fail_if_policy_is_built")
-def test_function_that_returns_a_vector_environment_is_refused():
-    message = r"expected a gymnasium\.Env, found .*SyncVectorEnv"
-    with pytest.raises(ModelContractError, match=message):
-        PPO(make_vector, SMALL_PPO)
+def test_number_of_made_environments_must_match():
+    message = "num_envs: expected 2, because env makes a vector environment"
+    with pytest.raises(ConfigError, match=message):
+        PPO(make_vector, {**SMALL_PPO, "num_envs": 3})
+
+
+class VectorInOneClass(gym.Env):
+    """A `gymnasium.Env` of two random walks, counted by `num_envs`; its spec has no id."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012, as Gymnasium writes it
+    spec = object()
+
+    def __init__(self):
+        self.envs_inside = make_vector()
+        self.num_envs = self.envs_inside.num_envs
+        self.single_observation_space = self.envs_inside.single_observation_space
+        self.single_action_space = self.envs_inside.single_action_space
+        self.observation_space = self.envs_inside.observation_space
+        self.action_space = self.envs_inside.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.envs_inside.reset(seed=seed, options=options)
+
+    def step(self, action):
+        return self.envs_inside.step(action)
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, gym.Wrapper], ids=["bare", "wrapped"])
+def test_environments_in_one_class_are_all_trained(wrap):
+    algo = PPO(wrap(VectorInOneClass()), SMALL_PPO)
+
+    algo.train()
+
+    assert algo.config.num_envs == 2
+    assert algo.steps == 2 * algo.config.rollout_length
+    algo.stop()
 
 
 @pytest.mark.usefixtures("fail_if_policy_is_built")

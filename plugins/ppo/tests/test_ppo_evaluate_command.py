@@ -53,7 +53,6 @@ def calls(monkeypatch):
     replace(commands, "unwritten_spaces", key="unwritten_spaces", result={})
     replace(commands, "set_threads", key="set_threads")
     replace(rlcatalog, "load", key="load", result="policy")
-    replace(environments, "vector", key="vector", result=envs)
     replace(video, "make_window_env", key="make_window_env", result=envs)
     replace(video, "make_film_envs", key="make_film_envs", result=envs)
     replace(video, "Film", key="Film", result=film)
@@ -75,6 +74,10 @@ def calls(monkeypatch):
 
         def __call__(self):
             return "env"
+
+        def evaluation_vector(self, episodes, seed):
+            calls["evaluation_vector"] = {"episodes": episodes, "seed": seed}
+            return envs
 
     @contextmanager
     def show_progress(text, total, *, unit, quiet):
@@ -183,9 +186,7 @@ def test_evaluate_neither_films_nor_shows_by_default(calls):
 def test_run_is_played_in_its_environment(calls):
     commands.evaluate(Path("run"))
 
-    make_env, count = calls["vector"].args
-    assert count == 20  # `evaluate` plays 100 episodes, in at most 20 environments
-    assert make_env() == "env"
+    assert calls["evaluation_vector"] == {"episodes": 100, "seed": 10_000}
     assert calls["env_maker"] == {
         "env": "Run-v0",
         "env_config": {"size": 3},  # of the run
@@ -194,8 +195,8 @@ def test_run_is_played_in_its_environment(calls):
 
 
 def test_render_mode_is_added_to_config_of_environment(calls):
-    commands.evaluate(Path("run"))
-    make_env, _ = calls["vector"].args
+    commands.evaluate(Path("run"), video=Path("film.mp4"))
+    make_env, *_ = calls["make_film_envs"].args
 
     assert make_env("human") == "env"
     assert calls["env_maker"]["env_config"] == {"size": 3, "render_mode": "human"}
@@ -210,9 +211,7 @@ def test_policy_without_run_needs_an_environment(calls):
 
 def test_policy_without_run_is_played_in_named_environment(calls):
     commands.evaluate(Path("saved"), env="Env-v0")
-    make_env, _ = calls["vector"].args
 
-    assert make_env() == "env"
     assert calls["env_maker"]["env"] == "Env-v0"
     assert "env_of" not in calls  # no run's config was read
 
@@ -224,8 +223,7 @@ def test_options_of_episodes_are_passed_on(calls):
     commands.evaluate(Path("saved"), episodes=3, env="Env-v0", seed=5, explore=True)
 
     assert calls["play"] == {"episodes": 3, "seed": 5, "explore": True}
-    _, count = calls["vector"].args
-    assert count == 3  # an environment per episode
+    assert calls["evaluation_vector"] == {"episodes": 3, "seed": 5}
 
 
 def test_modules_are_imported(calls):
@@ -264,7 +262,7 @@ def test_video_films_episodes(calls):
     assert env == "Run-v0"
     assert episodes == 7
     assert calls["write_film"]
-    assert "vector" not in calls
+    assert "evaluation_vector" not in calls
 
 
 def test_video_is_described(calls, capsys):

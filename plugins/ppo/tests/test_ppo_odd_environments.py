@@ -27,11 +27,16 @@ SMALL_PPO = {**SMALL, "minibatch_size": 16}
 
 
 class WithRandomState(FiveSteps):
-    """Draws from NumPy's old generator, as environments for gym do."""
+    """Draws its rewards from NumPy's old generator, as dm_control and environments for gym do."""
 
     def reset(self, *, seed=None, options=None):
-        self.np_random = np.random.RandomState(seed)
+        if seed is not None:
+            self.np_random = np.random.RandomState(seed)
         return super().reset()
+
+    def step(self, action):
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, self.np_random.random_sample(), terminated, truncated, info
 
 
 class WithRandom(FiveSteps):
@@ -59,8 +64,7 @@ class ReportsState(WithRandomState):
 
 #: Environments whose generator cannot be saved, and the reason in messages.
 UNREADABLE_GENERATORS = {
-    WithRandomState: "np_random is a RandomState, not a numpy.random.Generator",
-    WithRandom: "np_random is a Random, not a numpy.random.Generator",
+    WithRandom: "np_random is a Random, not one of NumPy",
     WithoutGenerator: "np_random cannot be read",
     OddUnwrapped: "np_random cannot be read",
 }
@@ -119,6 +123,22 @@ def test_resumed_run_without_a_generator_begins_new_episodes(env_class, reason, 
 
     resumed.train()
     assert resumed.steps == 64  # 32 before the checkpoint, and 32 after it
+    resumed.stop()
+
+
+def test_run_with_random_state_resumes_its_episodes(tmp_path):
+    uninterrupted = PPO(WithRandomState, SMALL_PPO)
+    uninterrupted.train()
+    uninterrupted.save_checkpoint(tmp_path / "run")  # pytest makes a warning an error
+    resumed = PPO.restore(tmp_path / "run", WithRandomState)
+
+    uninterrupted.train()
+    resumed.train()
+
+    assert resumed.new_episode_reasons == {}
+    expected = uninterrupted.state()["collector"]["episodes"]
+    assert resumed.state()["collector"]["episodes"] == expected
+    uninterrupted.stop()
     resumed.stop()
 
 

@@ -1,7 +1,9 @@
 from .catalog import (
     Catalog as Catalog,
+    class_name as class_name,
     close_env as close_env,
     count_envs as count_envs,
+    is_adapter_id as is_adapter_id,
     is_environment as is_environment,
     make_env as make_env,
     makes_vector as makes_vector,

@@ -13,6 +13,7 @@ from rlcatalog.catalog.snapshot import CatalogSnapshot, Query
 from rlcatalog.choice import Explanation, PartAddresses, Resolution
 from rlcatalog.choice.env_adapters import (
     count_envs as count_envs,
+    is_adapter_id as is_adapter_id,
     is_environment as is_environment,
     makes_vector as makes_vector,
     vector_source as vector_source,
@@ -20,6 +21,7 @@ from rlcatalog.choice.env_adapters import (
 from rlcatalog.choice.environments import (
     EnvProperties,
     close_env as close_env,
+    class_name as class_name,
     make_env as make_env,
     read_env,
     registered_id as registered_id,

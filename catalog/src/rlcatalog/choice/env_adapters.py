@@ -116,6 +116,15 @@ def adapter_of_id(env_id: str) -> EnvAdapterSpec | None:
     return spec
 
 
+def is_adapter_id(env_id: str) -> bool:
+    """Return whether an installed adapter owns an id's prefix.
+
+    Such a prefix is no module to import, unlike the one that an id of Gymnasium may have.
+    """
+    prefix, _, name = env_id.partition(":")
+    return f"{prefix}:" in EnvAdapterSpec.table.specs and ":" not in name
+
+
 def makes_vector(env: Any) -> bool:
     """Return whether an id makes all environments of a run at once, as one vector environment."""
     if not isinstance(env, str):
@@ -153,6 +162,12 @@ def make_by_id(spec: EnvAdapterSpec, env_id: str, config: Mapping[str, Any]) -> 
         UnknownNameError: The environment cannot be made.
     """
     _, _, name = env_id.partition(":")
+    if ":" in name:
+        # Gymnasium, which an adapter may ask, would import the module of that name.
+        raise UnknownNameError(
+            f"Environment {shown(env_id)} cannot be made: expected no other colon after the prefix"
+            f" {spec.prefix!r}."
+        )
     arguments = dict(config)
     try:
         if spec.makes_vector:

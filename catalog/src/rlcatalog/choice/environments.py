@@ -184,9 +184,7 @@ def read_env(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -> E
     Raises:
         ModelContractError: A wrapper is missing in a vector environment, which cannot be wrapped.
     """
-    name = registered_id(env)
-    if name is None:
-        name = type(read_attribute(env, "unwrapped", env)).__name__
+    name = env_name(env)
     source = vector_source(env)
     if source is not None:
         check_wrapped(wrappers, env, config)
@@ -210,6 +208,24 @@ def registered_id(env: Any) -> str | None:
     """
     env_id: str | None = read_attribute(read_attribute(env, "spec"), "id")
     return env_id
+
+
+def env_name(env: Any) -> str:
+    """Return an environment's id or, if it is not registered, its `class_name`."""
+    return registered_id(env) or class_name(env)
+
+
+def class_name(env: Any) -> str:
+    """Return the name of an environment's innermost class.
+
+    An adapter of a vector environment has the name of what is inside in its metadata, because its
+    own class says nothing about that.
+    """
+    if vector_source(env) is not None:
+        metadata = read_attribute(env, "metadata") or {}
+        if isinstance(metadata.get("name"), str):
+            return str(metadata["name"])
+    return type(read_attribute(env, "unwrapped", env)).__name__
 
 
 def vector_layout(envs: Any) -> str | None:

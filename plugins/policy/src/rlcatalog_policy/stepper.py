@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rlcatalog.actions import NOT_GIVEN
+from rlcatalog.catalog import class_name, count_envs, registered_id
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
 from rlcatalog.spaces import read_attribute
 from rlcatalog_policy.tensor_encoder import are_tensors
@@ -61,17 +62,15 @@ def describe_env(env: AnyEnv) -> tuple[str, str]:
     Args:
         env: A single environment, a vector environment, or what creates one.
     """
-    name = type(read_attribute(env, "unwrapped", env)).__name__
-    num_envs = read_attribute(env, "num_envs")
+    name = class_name(env)
+    num_envs = count_envs(env)
     if num_envs is not None:
         description = f"a vector environment of {num_envs} ({name})"
         source = "MyEnv"  # the name of the environments' class is unknown
     else:
         description = f"one environment ({name})"
-        source = name
-        spec = read_attribute(env, "spec")
-        if spec is not None:
-            source = repr(spec.id)
+        env_id = registered_id(env)
+        source = name if env_id is None else repr(env_id)
     return (
         description,
         f"pass the id, the class or a function that makes a single environment: env={source}.",

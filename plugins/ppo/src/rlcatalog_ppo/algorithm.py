@@ -43,7 +43,6 @@ from rlcatalog_ppo.training_state import (
 from rlcatalog_ppo.update import Objective, RolloutLearner
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import (
-    MOST_ENVS_AT_ONCE,
     get_random_state,
     keep_random_state,
     play,
@@ -126,7 +125,9 @@ class OnPolicy:
         self._saved_callback_states: dict[str, Any] = {}
 
         self._rng = np.random.default_rng(derive_seed(self.config.seed, SeedStream.SHUFFLING))
-        self._envs = self._make_env.vector(self.config.num_envs, self.config.vector)
+        self._envs = self._make_env.vector(
+            self.config.num_envs, self.config.vector, seed=self.config.seed
+        )
         try:
             self.policy = self._seed_and_build(catalog, policy)
             self._check_policy()
@@ -315,11 +316,8 @@ class OnPolicy:
         if seed is None:
             seed = self.config.seed
         make_env = self._make_env.for_evaluation(env)
-        if make_env.num_passed is None:
-            num_envs = min(episodes, MOST_ENVS_AT_ONCE)
-        else:
-            num_envs = make_env.num_passed
-        with keep_random_state(self.policy), closing(make_env.vector(num_envs)) as envs:
+        envs = make_env.evaluation_vector(episodes, seed)
+        with keep_random_state(self.policy), closing(envs):
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
     def save(self, directory: str | os.PathLike[str]) -> None:

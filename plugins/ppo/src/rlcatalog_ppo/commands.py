@@ -20,7 +20,6 @@ from rlcatalog_policy import read_manifest
 from rlcatalog_ppo.optimizer import set_threads
 from rlcatalog_runs import policy_of
 from rlcatalog_runs.evaluation import (
-    MOST_ENVS_AT_ONCE,
     EpisodeResult,
     describe_episodes,
     play_episodes,
@@ -181,7 +180,7 @@ def _evaluate(
         render: Whether to show a window.
         quiet: Whether to show no progress.
     """
-    from rlcatalog_ppo.environments import EnvMaker, vector
+    from rlcatalog_ppo.environments import EnvMaker
     from rlcatalog_ppo.video import Film, make_film_envs, make_window_env
 
     source = policy_of(path)
@@ -210,7 +209,8 @@ def _evaluate(
     elif render:
         envs = make_window_env(make_env, env, mask_key)
     else:
-        envs = vector(make_env, min(episodes, MOST_ENVS_AT_ONCE), mask_key=mask_key)
+        maker = EnvMaker(env, env_config, about.config, rlcatalog.default_catalog())
+        envs = maker.evaluation_vector(episodes, seed)
     with closing(envs):
         policy = actor
         if actor is None:

@@ -8,7 +8,8 @@ The first of these three methods that the environment supports is used:
    generator's state at the first reset. Rewards, episode ends, the last observation, the last info
    and the generator must match.
 3. Begin a new episode, with a warning, when the checkpoint is written and when it is read. This is
-   also what happens if the generator is not a `numpy.random.Generator`, whose state can be read.
+   also what happens if the generator is none of NumPy (`Generator` or `RandomState`), whose states
+   can be read.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._former_episode = self._episode
             self._episode = None
             if generator is not None:
-                self._episode = _Episode(generator.bit_generator.state, seed, options)
+                self._episode = _Episode(_state_of(generator), seed, options)
         self._steps = 0
         returned = call_env(self._fault, self.env.reset, seed=seed, options=options)
         self._check(returned, RESET)
@@ -528,16 +529,29 @@ def _is_game(env: Any) -> bool:
 # --- generators -----------------------------------------------------------------------------------
 
 
-def _generator_of(env: gymnasium.Env[Any, Any]) -> np.random.Generator | None:
+#: NumPy's generators. The second one is older; dm_control, bsuite and environments for gym have it.
+_Generator = np.random.Generator | np.random.RandomState
+
+
+def _generator_of(env: gymnasium.Env[Any, Any]) -> _Generator | None:
     """Return an environment's `np_random`, or None if it cannot be read or is something else."""
     random = _random_of(env)
-    return random if isinstance(random, np.random.Generator) else None
+    return random if isinstance(random, _Generator) else None
+
+
+def _state_of(generator: _Generator) -> dict[str, Any]:
+    """Return a generator's state, which `_set_generator` restores."""
+    if isinstance(generator, np.random.RandomState):
+        state: Any = generator.get_state(legacy=False)
+    else:
+        state = generator.bit_generator.state
+    return dict(state)
 
 
 def _generator_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     """Return the state of an environment's generator as plain data; empty without a generator."""
     generator = _generator_of(env)
-    return {} if generator is None else dict(plain(generator.bit_generator.state))
+    return {} if generator is None else dict(plain(_state_of(generator)))
 
 
 def _set_generator(env: gymnasium.Env[Any, Any], state: Mapping[str, Any]) -> None:
@@ -545,7 +559,11 @@ def _set_generator(env: gymnasium.Env[Any, Any], state: Mapping[str, Any]) -> No
     environment has none.
     """
     generator = _generator_of(env)
-    if state and generator is not None:
+    if not state or generator is None:
+        return
+    if isinstance(generator, np.random.RandomState):
+        generator.set_state(dict(state))
+    else:
         generator.bit_generator.state = state
 
 
@@ -555,8 +573,8 @@ def _why_unreadable(env: gymnasium.Env[Any, Any]) -> str:
     if random is None:
         return "its generator np_random cannot be read, so its episode cannot be replayed"
     return (
-        f"its generator np_random is a {type(random).__name__}, not a numpy.random.Generator, so"
-        " its episode cannot be replayed"
+        f"its generator np_random is a {type(random).__name__}, not one of NumPy, so its episode"
+        " cannot be replayed"
     )
 
 

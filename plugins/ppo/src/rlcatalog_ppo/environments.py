@@ -12,15 +12,28 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Catalog, default_catalog
-from rlcatalog.catalog import make_env
+from rlcatalog.catalog import (
+    count_envs,
+    is_adapter_id,
+    is_environment,
+    make_env,
+    makes_vector,
+    registered_id as id_of,
+    vector_source,
+)
 from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import read_attribute
 from rlcatalog_policy import describe_env
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.external_env import ExternalVectorEnv
+from rlcatalog_runs.evaluation import MOST_ENVS_AT_ONCE
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 #: The accepted forms of an environment.
 AnyEnv: TypeAlias = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+#: What the collector steps.
+TrainingEnvs: TypeAlias = SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv
 
 
 class EnvConfig(dict[str, Any]):
@@ -67,30 +80,110 @@ class EnvMaker:
 
     def __call__(self, index: int = 0) -> Any:
         """Return the environment with the given index in the vector environment."""
-        env = make_env(self._env, EnvConfig(self._config, index))
+        return self._wrap(make_env(self._env, EnvConfig(self._config, index)))
+
+    def _wrap(self, env: Any) -> Any:
+        """Return an environment with the wrappers; those of a vector environment were applied to
+        its members.
+        """
+        if count_envs(env) is not None:
+            return env
         # The collector reads masks from infos, so that the policy keeps the environment's spaces.
         return self._catalog.wrap_env(env, self._model, move_masks=False)
 
-    def vector(
-        self, n: int, how: str = "sync"
-    ) -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
+    def vector(self, n: int, how: str = "sync", *, seed: int | None = None) -> TrainingEnvs:
         """Return `n` environments that are stepped together (see `vector`); passed environments
         stay open.
 
+        If the id, the class or the function makes a vector environment, that one is returned.
+
+        Args:
+            n: Number of environments.
+            how: `"sync"` or `"async"`.
+            seed: The run's seed, for environments that take theirs only when they are made.
+
         Raises:
-            ConfigError: The config does not match the environment that was passed.
+            ConfigError: The config does not match the environment that was passed or made.
             ModelContractError: The environments in the vector environment lack a required wrapper.
         """
-        if self.num_passed is None:
-            return vector(self, n, how=how, mask_key=self.mask_key)
+        if self.num_passed is not None:
+            return self._passed_vector(n, how)
+        made_vector, first_env = self._make_first(
+            n, how, derive_seed(seed, SeedStream.ENVIRONMENTS)
+        )
+        if made_vector is None:
+            return vector(self, n, first_env, how=how, mask_key=self.mask_key)
+        self._check_made("num_envs", n, made_vector.num_envs, made_vector)
+        self._check_made("vector", how, "sync", made_vector)
+        return made_vector
+
+    def evaluation_vector(self, episodes: int, seed: int | None) -> TrainingEnvs:
+        """Return environments for an evaluation: as many as are useful for the episodes, or those
+        that were passed or made.
+
+        Args:
+            episodes: Number of episodes.
+            seed: The evaluation's seed, for environments that take theirs only when they are made.
+        """
+        if self.num_passed is not None:
+            return self._passed_vector(self.num_passed, how="sync")
+        n = min(episodes, MOST_ENVS_AT_ONCE)
+        env_seed = derive_seed(seed, SeedStream.EVALUATION)
+        made_vector, first_env = self._make_first(n, "sync", env_seed)
+        if made_vector is not None:
+            return made_vector
+        return vector(self, n, first_env, mask_key=self.mask_key)
+
+    def _make_first(
+        self, n: int, how: str, env_seed: int | None
+    ) -> tuple[ExternalVectorEnv | None, Callable[[], Any] | None]:
+        """Make the first environment, to see whether it is a vector environment.
+
+        Args:
+            n: Number of environments, for ids that make all of them at once.
+            how: `"sync"` or `"async"`; with the second one, each process makes its own.
+            env_seed: Seed for such ids.
+
+        Returns:
+            The vector environment, or None; and a function that returns the first of several
+            environments, or None if it was not made.
+        """
+        if makes_vector(self._env):
+            config = {"num_envs": n, **self._config}
+            if env_seed is not None:
+                config.setdefault("seed", env_seed)
+        elif how == "async":
+            return None, None
+        else:
+            config = EnvConfig(self._config, index=0)
+        env = make_env(self._env, config)
+        if count_envs(env) is None:
+            return None, partial(self._wrap, env)
+        self._catalog.read_env(env, self._model)  # rejects environments that lack a wrapper
+        return ExternalVectorEnv(env, closes=True), None
+
+    def _check_made(self, key: str, value: Any, expected: Any, envs: ExternalVectorEnv) -> None:
+        """Close a vector environment and raise an error if a config key says something else."""
+        if value == expected:
+            return
+        what, _ = describe_env(envs.env)
+        envs.close()
+        raise ConfigError(
+            f"{key}: expected {expected!r}, because env makes {what}; found {value!r}. Set"
+            f" {key}={expected!r}."
+        )
+
+    def _passed_vector(self, n: int, how: str) -> TrainingEnvs:
+        """Return the passed environments as a vector environment."""
         # The environments exist already, so the config cannot say how to create them.
         self._check_key("env_config", self._config, expected={})
         self._check_key("vector", how, expected="sync")
         self._check_key("num_envs", n, expected=self.num_passed)
-        if not isinstance(self._env, VectorEnv):  # a single environment
+        env = make_env(self._env)  # in Gymnasium's form
+        if count_envs(env) is None:  # a single environment
             return vector(self, 1, mask_key=self.mask_key)
-        self._catalog.read_env(self._env, self._model)  # rejects environments that lack a wrapper
-        return ExternalVectorEnv(self._env)
+        self._catalog.read_env(env, self._model)  # rejects environments that lack a wrapper
+        return ExternalVectorEnv(env)
 
     def _check_key(self, key: str, value: Any, *, expected: Any) -> None:
         """Raise an error if a config key says something else than the environments passed."""
@@ -117,7 +210,8 @@ class EnvMaker:
         if means_training_env and not was_passed:
             return self  # an id, a class or a function, of which each call makes a new environment
         make = _make_again(training_env) if env is None else env
-        is_same_env = was_passed and read_attribute(make, "unwrapped") is training_env.unwrapped
+        innermost_env = read_attribute(training_env, "unwrapped", training_env)
+        is_same_env = was_passed and read_attribute(make, "unwrapped", make) is innermost_env
         if make is None or is_same_env:
             what, way = describe_env(training_env)
             raise ConfigError(
@@ -153,9 +247,11 @@ def count_passed(env: AnyEnv) -> int | None:
     """Return the number of passed environments: one, or all in a vector environment; None if none
     were passed.
     """
-    if isinstance(env, VectorEnv):
-        return env.num_envs
-    return 1 if isinstance(env, gymnasium.Env) else None
+    if not is_environment(env):
+        return None
+    # In Gymnasium's form, because an adapter may make several environments of one object, such as a
+    # game with several agents.
+    return count_envs(make_env(env)) or 1
 
 
 def _make_again(env: AnyEnv | None) -> Callable[[], Any] | None:
@@ -165,12 +261,12 @@ def _make_again(env: AnyEnv | None) -> Callable[[], Any] | None:
     For a vector environment, the function creates one of its environments; wrappers around the
     whole vector are ignored.
     """
-    if isinstance(env, VectorEnv):
+    if vector_source(env) is not None:
         envs = read_attribute(env, "envs", ())  # processes and simulators have none
         env = next(iter(envs), None)
-    spec = deepcopy(read_attribute(env, "spec"))
-    if spec is None:
+    if id_of(env) is None:
         return None
+    spec = deepcopy(read_attribute(env, "spec"))
     # For a wrapper that Gymnasium cannot create again, the spec has no arguments.
     if any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
         return None
@@ -234,6 +330,8 @@ def registered_id(folder: Path, env: str | None) -> str:
         raise ConfigError(
             f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env)."
         )
+    if is_adapter_id(env):
+        return env
     module, _, name = env.rpartition(":")  # an id may name the module that registers it
     if module and name not in gymnasium.registry:
         raise ConfigError(

@@ -1,14 +1,17 @@
-"""Wrapper for vector environments that the caller created."""
+"""Wrapper for vector environments that exist as one: the caller created them, or the environment's
+maker makes all of them at once.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 
+from rlcatalog.catalog import close_env, vector_layout, vector_source
 from rlcatalog.errors import EnvironmentFaultError, shown
-from rlcatalog.spaces import env_layout, read_attribute
+from rlcatalog.spaces import read_attribute
 from rlcatalog_policy import autoreset_of
 from rlcatalog_ppo.env_errors import call_env
 
@@ -17,24 +20,39 @@ from rlcatalog_ppo.env_errors import call_env
 _COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
 
 
-class ExternalVectorEnv(VectorWrapper):
-    """Wrapper for a vector environment that the caller creates and closes.
+class ExternalVectorEnv(VectorEnv[Any, Any, Any]):
+    """Wrapper for a vector environment that was created as one.
 
-    It reports invalid return values.
+    It reports invalid return values. The environment need not have Gymnasium's class: older
+    versions of EnvPool have a `gymnasium.Env` with `num_envs`.
 
     In mode SAME_STEP, its environments must return copies, because they are reset before an
     episode's last observation is read.
 
     Args:
         env: The vector environment.
+        closes: Whether closing the wrapper closes the environment; False if it was passed.
 
     Raises:
         ConfigError: The environment's metadata does not contain an autoreset mode.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        super().__init__(env)
+    def __init__(self, env: Any, *, closes: bool = False) -> None:
+        self.env = env
+        self._closes = closes
+        source = vector_source(env)
+        self.num_envs = int(source.num_envs)
+        self.single_observation_space = source.single_observation_space
+        self.single_action_space = source.single_action_space
+        self.observation_space = source.observation_space
+        self.action_space = source.action_space
+        self.metadata = dict(read_attribute(env, "metadata") or {})
         self._is_same_step = autoreset_of(env) == "same_step"
+
+    @property
+    def unwrapped(self) -> Any:
+        """The innermost vector environment."""
+        return read_attribute(self.env, "unwrapped", self.env)
 
     def reset(self, **options: Any) -> Any:
         """Begin an episode in every environment, or in the ones selected by
@@ -77,8 +95,7 @@ class ExternalVectorEnv(VectorWrapper):
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
         """Return what a method of each environment would return.
 
-        The methods are those of `Resumable`, which does not wrap the environments of a passed
-        vector.
+        The methods are those of `Resumable`, which does not wrap the environments of such a vector.
 
         Args:
             name: One of the methods that the algorithm calls: `image_layout`, `resume_state` or
@@ -86,16 +103,17 @@ class ExternalVectorEnv(VectorWrapper):
             *_: The method's arguments, which are not needed.
         """
         if name == "image_layout":
-            envs = read_attribute(self.env, "envs", ())  # processes and simulators have none
-            first_env = next(iter(envs), None)
-            return (env_layout(first_env),)
-        why = "it belongs to a passed vector environment, which does not report its state"
+            return (vector_layout(self.env),)
+        kind = "vector environment" if self._closes else "passed vector environment"
+        why = f"it belongs to a {kind}, which does not report its state"
         if name == "resume_state":
             return ({"generator": {}, "why": why},) * self.num_envs
         return (why,) * self.num_envs  # `resume_from` returns why it failed
 
     def close(self, **kwargs: Any) -> None:
-        """Do nothing: the caller closes the environment."""
+        """Close the environment, unless the caller passed it and closes it."""
+        if self._closes:
+            close_env(self.env)
 
     def _fault(self, fault: str) -> EnvironmentFaultError:
         return EnvironmentFaultError(f"the vector environment {type(self.env).__name__} {fault}")

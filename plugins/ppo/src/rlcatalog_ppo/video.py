@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rlcatalog.catalog import close_env
+from rlcatalog.catalog import close_env, registered_id
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError, reason, shown
 from rlcatalog.plugins import install_hint
 from rlcatalog.spaces import read_attribute
@@ -287,8 +287,7 @@ def _read_metadata(
 @contextmanager
 def _rendering(env: _Env, mode: str) -> Iterator[None]:
     """Context manager that adds the environment and the render mode to errors in rendering."""
-    spec = read_attribute(env, "spec")
-    name = type(env.unwrapped).__name__ if spec is None else spec.id
+    name = registered_id(env) or type(env.unwrapped).__name__
     try:
         yield
     except gymnasium.error.DependencyNotInstalled as error:

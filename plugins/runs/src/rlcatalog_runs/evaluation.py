@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
-from rlcatalog.catalog import close_env
+from rlcatalog.catalog import close_env, count_envs
 from rlcatalog_policy import EnvMasks, Frozen
 from rlcatalog_runs.seeds import SeedStream, derive_env_seeds
 
@@ -64,8 +64,8 @@ def play_episodes(
 
     Args:
         policy: The policy.
-        env: Function that creates one environment, or a vector environment, which is reset and left
-            open.
+        env: Function that creates one environment or a vector environment; or a vector environment,
+            which is reset and left open.
         episodes: Number of episodes.
         seed: Seed from which those of the environments are derived, in the stream for evaluations.
             None for random episodes.
@@ -74,8 +74,13 @@ def play_episodes(
     """
     if isinstance(env, VectorEnv):
         return _play_side_by_side(policy, env, episodes, seed, explore, on_episode)
-    copies = [env] * min(episodes, MOST_ENVS_AT_ONCE)
-    envs = SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    first_env = env()
+    if count_envs(first_env) is None:
+        others = [env] * (min(episodes, MOST_ENVS_AT_ONCE) - 1)
+        makers = [lambda: first_env, *others]
+        envs: Any = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    else:
+        envs = first_env  # the function makes a vector environment
     try:
         return _play_side_by_side(policy, envs, episodes, seed, explore, on_episode)
     finally:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog import Catalog, default_catalog
+from rlcatalog.catalog import is_adapter_id
 from rlcatalog.errors import (
     RunFolderError,
     SavedPolicyError,
@@ -199,13 +200,13 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
         folder: The run's folder.
         env_id: The environment, as passed on the command line. For `module:Id`, the run's
             environment is only the id; the file records the module, but nothing imports it because
-            of that.
+            of that. The prefix of an adapter, as in `envpool:Id`, names no module and stays.
         config: The remaining config.
     """
+    content = {"env": env_id}
     module, colon, name = env_id.rpartition(":")
-    content = {"env": name}
-    if colon:
-        content["env_module"] = module
+    if colon and not is_adapter_id(env_id):
+        content = {"env": name, "env_module": module}
     text = json.dumps({**content, **config}, indent=2) + "\n"
     write_file(folder, CONFIG, text.encode())
 
@@ -255,8 +256,11 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
             f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}"
         ) from error
     config["algorithm"].setdefault("env_config", {})
-    refuse_imports(path, [fields.algorithm.env_config, fields.env], imported)
-    env_id = fields.env.rpartition(":")[2]
+    refuse_imports(path, fields.algorithm.env_config, imported)
+    env_id = fields.env
+    if not is_adapter_id(env_id):
+        refuse_imports(path, env_id, imported)
+        env_id = env_id.rpartition(":")[2]
     config["env"] = env_id
     module = fields.env_module
     if module is not None and module not in imported and env_id not in registry:

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from rlcatalog.errors import ConfigError, shown
+from rlcatalog.spaces import read_attribute
 
 
 class SeedStream(IntEnum):
@@ -72,12 +73,14 @@ def derive_env_seeds(
     Returns:
         One seed for each environment, for Gymnasium's vector environments. Any other class may
         accept a single seed only, so it gets the first one, from which it seeds its environments
-        in its own way. None for a run without a seed.
+        in its own way. None for a run without a seed, and for environments that take a seed only
+        when they are made, which is then in their metadata.
 
     Raises:
         ConfigError: The run's seed is not a nonnegative integer.
     """
-    if seed is None:
+    metadata = read_attribute(envs, "metadata") or {}
+    if seed is None or "seed" in metadata:
         return None
     if not isinstance(envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
         return _child_seed(seed, stream, child=0)

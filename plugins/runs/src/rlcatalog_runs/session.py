@@ -11,7 +11,7 @@ import msgspec
 
 import rlcatalog
 from rlcatalog import Policy
-from rlcatalog.catalog import default_catalog, make_env
+from rlcatalog.catalog import count_envs, default_catalog, make_env, makes_vector
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_runs.checkpoints import (
     CHECKPOINTS,
@@ -22,11 +22,12 @@ from rlcatalog_runs.checkpoints import (
 from rlcatalog_runs.comparison import draw
 from rlcatalog_runs.display import RunDisplay
 from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan
-from rlcatalog_runs.evaluation import keep_random_state, play, summarize
+from rlcatalog_runs.evaluation import MOST_ENVS_AT_ONCE, keep_random_state, play, summarize
 from rlcatalog_runs.folders import BEST, CURVE, POLICY, run_folder, write_config
 from rlcatalog_runs.interrupts import Interrupts, interruptible
 from rlcatalog_runs.logs import Writer, writers
 from rlcatalog_runs.records import record_run
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 from rlcatalog_runs.summaries import best_evaluation, read_rows
 
 #: Number of training episodes that `--stop-at` needs.
@@ -151,7 +152,13 @@ class Session:
         seed = self.plan.seed
 
         def make() -> Any:
+            if makes_vector(self.plan.env_id):
+                num_envs = min(episodes, MOST_ENVS_AT_ONCE)
+                env_seed = derive_seed(seed, SeedStream.EVALUATION)
+                return make_env(self.plan.env_id, {"num_envs": num_envs, "seed": env_seed})
             env = make_env(self.plan.env_id)
+            if count_envs(env) is not None:
+                return env
             # `play` reads masks from infos, so that the policy keeps the environment's spaces.
             return catalog.wrap_env(env, policy.config, move_masks=False)
 

@@ -1,0 +1,2 @@
+from .envpool import EnvPoolEnvs as EnvPoolEnvs
+from .pettingzoo import ParallelGames as ParallelGames
