@@ -51,7 +51,7 @@ class Check:
         name: Name of the check, such as `output_width`.
         kinds: The kinds of part to which it applies: `"trunk"`, `"memory"`, `"head"`,
             `"action_dist"`, `"preprocessor"`, `"action_codec"`, `"filter"`, `"env_wrapper"`,
-            `"command"`, `"engine"`, `"framework"`, `"exporter"`.
+            `"env_adapter"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
         hint: Advice for authors.
         run: Function that raises an error if a part violates the requirement.
         each: Function that yields the arguments for each call of `run`: a single argument or a

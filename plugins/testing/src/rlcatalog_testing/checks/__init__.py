@@ -4,5 +4,5 @@
 MODULES = (
     "declarations", "ways_in", "keys", "models", "model_inputs", "company", "memories",
     "distributions", "draws", "densities", "codecs", "action_codecs", "filters", "wrappers",
-    "commands", "frameworks", "exporters",
+    "adapters", "commands", "frameworks", "exporters",
 )  # fmt: skip

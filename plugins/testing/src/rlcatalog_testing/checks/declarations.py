@@ -21,7 +21,7 @@ from rlcatalog_testing.plugins import PluginEntryPoint
 
 EVERY = (
     "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter",
-    "env_wrapper", "command", "engine", "framework",
+    "env_wrapper", "env_adapter", "command", "engine", "framework",
 )  # fmt: skip
 #: Kinds of parts that a lookup chooses by rank.
 CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
