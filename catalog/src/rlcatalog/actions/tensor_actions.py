@@ -96,7 +96,7 @@ class LoweredActions:
             mask = self.ops.flat(mask)
         return self.columns_as_they_are(mask, rows, valid)
 
-    def columns_as_they_are(self, mask: Tensor, rows: int, valid: list[Any]) -> Any:
+    def columns_as_they_are(self, mask: Any, rows: int, valid: list[Any]) -> Any:
         """Return columns `[B, mask_width]` as booleans; see `mask_columns`."""
         shape = tuple(mask.shape)
         if shape != (rows, self.codec.mask_width):

@@ -217,6 +217,10 @@ class Policy:
     ) -> Step:
         """Choose actions for a batch of observations.
 
+        With PyTorch, the observations may be tensors on the policy's device: a tensor, or a dict or
+        tuple of tensors. The step then contains tensors, and no number moves between the device and
+        the host. Numbers that are wrong, such as NaN, are reported by `check`.
+
         Args:
             obs: A vector environment's observations (a batch), or a list of single observations.
                 Entries that only a critic sees (`obs_groups`) may be missing; `step.value` is then
@@ -231,10 +235,13 @@ class Policy:
                 choice, or for numbers usually the mean (`ActionDistribution.deterministic_sample`).
 
         Returns:
-            Step with the actions for the environment, and with what a training loop stores.
+            Step with the actions for the environment, and with what a training loop stores. As
+            tensors, actions of uint16, uint32 and uint64 are int64.
 
         Raises:
-            ObservationError: An observation is not in the space.
+            ObservationError: An observation is not in the space, or a tensor is on another device.
+            NotServedError: The observations are tensors, and the framework or a part of the policy
+                has no form for them, such as the space Text.
             ActionMaskError: The mask has the wrong shape, or a row allows no action.
             NonFiniteError: An input, a value estimate or a distribution's parameter is NaN or
                 infinite.
@@ -399,21 +406,24 @@ class Policy:
             self._on_tensors().add_check_of_values(values)
         return values
 
-    def preprocess(self, obs: Batch, *, update: bool | Array = False) -> Array:
+    def preprocess(self, obs: Batch, *, update: bool | Array | Tensor = False) -> Any:
         """Encode a batch of observations as the model reads them, and filter them.
 
         Args:
-            obs: A batch of observations, or a list of single observations.
+            obs: A batch of observations, or a list of single observations. Tensors on the policy's
+                device are encoded there, and the filter learns there.
             update: Whether the filter learns from the observations first, as in a training loop.
                 Booleans `[B]` select the rows that it learns from.
 
         Returns:
-            Array `[B, *shape]`, where `shape` is the shape of `encoded_space`.
+            Array `[B, *shape]`, where `shape` is the shape of `encoded_space`; a tensor for
+            tensors.
 
         Raises:
             ObservationError: An observation is not in the space.
             NonFiniteError: An observation contains NaN or infinity; the filter then learns nothing
-                from the batch.
+                from the batch. For tensors, `check` reports it later, and the filter leaves out
+                these rows.
 
         Example:
             >>> policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2))
@@ -430,13 +440,14 @@ class Policy:
         with self._model_lock:  # filtering reads statistics and writes new ones
             return self.encoder.filter_batch(encoded, update)
 
-    def action_mask(self, obs: Batch, *, idle: Array | None = None) -> Array | None:
+    def action_mask(self, obs: Batch, *, idle: Array | None = None) -> Any:
         """Return the action masks in a batch of observations, to pass them to `act_encoded`.
 
         They are booleans `[B, m]`, or None if the observation space has no mask.
 
         Args:
-            obs: A batch of observations, or a list of single observations.
+            obs: A batch of observations, or a list of single observations. Masks of tensors are a
+                tensor.
             idle: Rows in which no action will be taken, booleans `[B]`; in these rows, everything
                 is allowed.
         """

@@ -226,7 +226,7 @@ class TensorEpisodeStates(EpisodeStates):
         views: The views of past steps that the model requests.
         ops: The operations for tensors.
         actions: Reader for raw actions; needed if the model sees past actions.
-        like: A tensor on the device of the states.
+        like: A tensor on the device of the states, or another object that names the device.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class TensorEpisodeStates(EpisodeStates):
         views: Views,
         ops: TensorOps,
         actions: LoweredActions | None,
-        like: Tensor,
+        like: Any,
     ) -> None:
         super().__init__(memory, views, ops, actions)
         self._like = like

@@ -213,7 +213,7 @@ class TensorActing:
             if not is_switch or update:
                 rows = None if is_switch else self._booleans(update, encoded.shape[0], "update")
                 observation_filter.learn_from_tensors(encoded, rows, self.ops)
-        filtered = self._filtered(encoded, checks)
+        filtered: Any = self._filtered(encoded, checks)
         self.checks.add("preprocess call", checks)
         if filtered is obs:
             # A simulator overwrites its observations at its next step.

@@ -202,14 +202,17 @@ class _LeafReader:
         """Raise the error for the first row that is outside the codec's space."""
         assert self._range is not None
         low, high = self._range
-        is_inside = (values >= low) & (values <= high)
-        for row, is_right in enumerate(is_inside.reshape(len(values), -1).all(axis=1)):
-            if not is_right:
-                try:
-                    self._codec.check(values[row])
-                except ObservationError as error:
-                    error.args = (f"row {row} of {len(values)}: {error}",)
-                    raise
+        is_inside: Array = (values >= low) & (values <= high)
+        wrong_rows = np.flatnonzero(~is_inside.reshape(len(values), -1).all(axis=1))
+        if not len(wrong_rows):
+            return
+        row = int(wrong_rows[0])
+        try:
+            self._codec.check(values[row])
+        except ObservationError as error:
+            # The same error with a longer message, so its cause stays.
+            error.args = (f"row {row} of {len(values)}: {error}",)
+            raise
 
 
 def _range_of(codec: Preprocessor) -> tuple[Array, Array] | None:

@@ -170,7 +170,7 @@ class TorchBackend:
         returns_tensors = isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
         # A caller's tensor may have been written to before; one made of an array has version 0.
-        versions = _versions(_versioned_tensors(inputs)) if returns_tensors else {}
+        versions = _versions(_versioned_tensors(inputs, states)) if returns_tensors else {}
         # In inference mode, operations are faster, but training cannot use the resulting tensors.
         with torch.no_grad() if returns_tensors else torch.inference_mode():
             allowed = None if mask is None else self.tensor(mask)
@@ -226,7 +226,7 @@ class TorchBackend:
         returns_tensor = isinstance(obs, Tensor)
         with torch.no_grad() if returns_tensor else torch.inference_mode():
             # A caller's tensor may have been written to before; one made of an array has version 0.
-            versions = _versions(_versioned_tensors(inputs)) if returns_tensor else {}
+            versions = _versions(_versioned_tensors(inputs, states)) if returns_tensor else {}
             lengths = self._single_steps(inputs["obs"], len(obs)) if memory else None
             self.model({**inputs, "values_only": True}, states, lengths)
             self._check_untouched(_versioned_tensors(inputs, states), versions)
@@ -397,7 +397,7 @@ class TorchBackend:
                 f" batch_repeat_value {repeats}, which have no row for each step. Pass the lengths"
                 " of sequences as batch['seq_lens']."
             )
-        steps = batch.get("seq_lens")
+        steps: Any = batch.get("seq_lens")
         is_integer = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
         if not is_integer or steps < 1 or rows % steps:
             raise ModelContractError(
