@@ -1,18 +1,16 @@
 """Stored actions are scored in an update as they were when the policy acted."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("rsl_rl", reason="rsl_rl is not installed; `make test` runs it apart")
-pytestmark = pytest.mark.filterwarnings("ignore:The observation configuration")
 
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from rsl_rl_runs import RslEnv, catalog_config, learn, make_runner
 from tensor_envs import RandomGroupsEnv
 
-from rlcatalog_rsl_rl import CatalogEnv, to_policy
+from rlcatalog_rsl_rl import CatalogEnv
 
 VECTOR = Box(-3, 3, (5,), np.float32)
 MASKED = Dict({"action_mask": MultiBinary(4), "vector": VECTOR})

@@ -88,8 +88,8 @@ class CatalogActor(nn.Module):
     distribution come from the catalog.
 
     `CatalogPPO` makes it from the runner's config:
-    `"actor": {"class_name": "rlcatalog_rsl_rl:CatalogActor", "model_config": {...}}`. `CatalogCritic`
-    reads the values of the same model, so that each minibatch needs one pass.
+    `"actor": {"class_name": "rlcatalog_rsl_rl:CatalogActor", "model_config": {...}}`.
+    `CatalogCritic` reads the values of the same model, so that each minibatch needs one pass.
 
     Args:
         obs: A batch of the environment's observations.
@@ -125,9 +125,7 @@ class CatalogActor(nn.Module):
         _check_settings(obs_set, settings)
         config = dict(model_config or {})
         critic_groups = obs_groups.get("critic", obs_groups["actor"])
-        self._groups = ObservationGroups(
-            obs, obs_groups["actor"], critic_groups, observation_space
-        )
+        self._groups = ObservationGroups(obs, obs_groups["actor"], critic_groups, observation_space)
         if action_space is None:
             if output_dim is None:
                 raise ConfigError("CatalogActor: pass output_dim, or an action_space.")
@@ -189,7 +187,7 @@ class CatalogActor(nn.Module):
         yield from self._value_parameters
 
     def to(self, *arguments: Any, **options: Any) -> CatalogActor:
-        """Move the policy to a device; its episodes begin anew there."""
+        """Move the policy to a device; new episodes begin there."""
         super().to(*arguments, **options)
         first_weight = next(self.model.parameters(), None)
         device = torch.device("cpu") if first_weight is None else first_weight.device
@@ -356,7 +354,8 @@ class CatalogActor(nn.Module):
             NoClosedFormError: The distribution has no closed form for it; use the setting
                 `"schedule": "fixed"`.
         """
-        old, new = old_params[0], new_params[0]
+        old = old_params[0]
+        new = new_params[0]
         kl: Tensor = self._dist(old.flatten(0, -2)).kl(self._dist(new.flatten(0, -2)))
         return kl.view(old.shape[:-1])
 
@@ -475,7 +474,8 @@ def _check_policy(policy: Policy, output_dim: int | None) -> None:
     """Raise an error for a policy that rsl_rl cannot train.
 
     Raises:
-        NotServedError: It reads past steps, has no value, or has another number of raw actions.
+        NotServedError: It reads past steps, has no value or a loss of its own, or has another
+            number of raw actions.
     """
     if policy.views or policy.memory.initial_past:
         explicit = policy.resolution.config.explicit
@@ -488,6 +488,11 @@ def _check_policy(policy: Policy, output_dim: int | None) -> None:
         raise NotServedError(
             f"{policy.model_name} has no value_function(), which PPO needs. Set critic={{}} in"
             " model_config."
+        )
+    if policy.overrides("custom_loss"):
+        raise NotServedError(
+            f"{policy.model_name}.custom_loss: rsl_rl does not add a model's loss to its own, so"
+            " the model would train without it. Remove the method, or train with rlcatalog-ppo."
         )
     width = policy.action_codec.width
     if output_dim is not None and output_dim != width:
@@ -523,7 +528,7 @@ _FILTER = "filter."
 
 
 def _add_statistics(
-    actor: CatalogActor, state_dict: dict[str, Any], prefix: str, metadata: Any
+    actor: CatalogActor, state_dict: dict[str, Any], prefix: str, _metadata: Any
 ) -> None:
     """Add the statistics of the policy's filter to a state dict."""
     if actor.policy.filter is not None:
@@ -535,7 +540,7 @@ def _take_statistics(
     actor: CatalogActor,
     state_dict: dict[str, Any],
     prefix: str,
-    *unused: Any,
+    *_others: Any,
 ) -> None:
     """Take the statistics of the policy's filter out of a state dict."""
     start = prefix + _FILTER

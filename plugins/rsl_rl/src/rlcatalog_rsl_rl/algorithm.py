@@ -50,10 +50,10 @@ class CatalogPPO(PPO):
         critic_settings.pop("class_name", None)
 
         # rsl_rl makes both sides without knowing of one another; these return the ones made here.
-        def return_actor(*arguments: Any, **options: Any) -> CatalogActor:
+        def return_actor(*_arguments: Any) -> CatalogActor:
             return actor
 
-        def make_critic(*arguments: Any, **options: Any) -> CatalogCritic:
+        def make_critic(*arguments: Any) -> CatalogCritic:
             return CatalogCritic(*arguments, actor=actor, **critic_settings)
 
         algorithm: CatalogPPO = PPO.construct_algorithm(

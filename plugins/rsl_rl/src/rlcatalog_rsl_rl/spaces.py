@@ -96,7 +96,7 @@ class ObservationGroups:
         """
         if "obs_groups" in config:
             raise ConfigError(
-                "model_config['obs_groups']: which groups each side sees stands in the runner's"
+                "model_config['obs_groups']: the runner's config says which groups each side sees,"
                 " 'obs_groups': {'actor': [...], 'critic': [...]}. Remove the key."
             )
         if set(self.actor) == set(self.critic):
@@ -119,7 +119,8 @@ def space_of_group(values: Tensor, name: str) -> Space:
     if values.dtype.is_floating_point:
         return spaces.Box(-np.inf, np.inf, shape, np.float32)
     if values.dtype is torch.bool:
-        return spaces.MultiBinary(shape)
+        # Gymnasium tells MultiBinary(3) from MultiBinary((3,)); masks are the former.
+        return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if values.dtype is torch.uint8:
         return spaces.Box(0, 255, shape, np.uint8)
     raise UnsupportedSpaceError(

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-def find_value_parameters(
-    outputs: Tensor, value: Tensor, model: nn.Module
-) -> list[nn.Parameter]:
+def find_value_parameters(outputs: Tensor, value: Tensor, model: nn.Module) -> list[nn.Parameter]:
     """Return the weights that the value estimates depend on, and the outputs do not.
 
     rsl_rl limits the norms of the actor's and the critic's gradients one by one. In one norm with
@@ -33,7 +31,5 @@ def _has_gradient(result: Tensor, weights: list[nn.Parameter]) -> list[bool]:
     """Return for each weight whether the result depends on it."""
     if not result.requires_grad:
         return [False] * len(weights)
-    gradients = torch.autograd.grad(
-        result.sum(), weights, retain_graph=True, allow_unused=True
-    )
+    gradients = torch.autograd.grad(result.sum(), weights, retain_graph=True, allow_unused=True)
     return [gradient is not None for gradient in gradients]
