@@ -50,8 +50,11 @@ export function generator(seed) {
   return next;
 }
 
+/** Colours of the picture. */
+export const COLOURS = { track: "#8a8f98", cart: "#2f3b52", pole: "#c9793a", push: "#3a7bc9" };
+
 /** Draw a state, and an arrow for the push that is on its way. */
-export function draw(canvas, [x, , angle], action) {
+export function draw(canvas, [x, , angle], action, colours = COLOURS) {
   const context = canvas.getContext("2d");
   const { width, height } = canvas;
   const scale = width / (2 * FARTHEST + 0.8);
@@ -60,21 +63,21 @@ export function draw(canvas, [x, , angle], action) {
   context.clearRect(0, 0, width, height);
 
   context.lineCap = "round";
-  context.strokeStyle = "#8a8f98";
+  context.strokeStyle = colours.track;
   context.lineWidth = 2;
   line(context, width / 2 - FARTHEST * scale, track, width / 2 + FARTHEST * scale, track);
   for (const end of [-FARTHEST, FARTHEST]) {
     line(context, width / 2 + end * scale, track - 8, width / 2 + end * scale, track + 8);
   }
 
-  context.fillStyle = "#2f3b52";
+  context.fillStyle = colours.cart;
   context.fillRect(middle - cartWidth / 2, track - cartHeight, cartWidth, cartHeight);
   const pivot = track - cartHeight;
   const length = 2 * HALF_LENGTH * scale;
-  context.strokeStyle = "#c9793a";
+  context.strokeStyle = colours.pole;
   context.lineWidth = 10;
   line(context, middle, pivot, middle + length * Math.sin(angle), pivot - length * Math.cos(angle));
-  context.fillStyle = "#8a8f98";
+  context.fillStyle = colours.track;
   context.beginPath();
   context.arc(middle, pivot, 5, 0, 2 * Math.PI);
   context.fill();
@@ -82,7 +85,7 @@ export function draw(canvas, [x, , angle], action) {
   if (action === undefined) return;
   const side = action === 1 ? 1 : -1;
   const [from, to, level] = [middle + side * cartWidth * 0.65, middle + side * cartWidth * 1.2, track - cartHeight / 2];
-  context.strokeStyle = "#3a7bc9";
+  context.strokeStyle = colours.push;
   context.lineWidth = 4;
   line(context, from, level, to, level);
   line(context, to, level, to - side * 9, level - 7);

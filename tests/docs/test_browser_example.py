@@ -164,7 +164,7 @@ VISITS = [
 def visits_and_files(exported_file, tmp_path_factory):
     """What the page showed at each visit, and the paths of the files that it loaded."""
     folder = tmp_path_factory.mktemp("page")
-    for name in ("index.html", "cartpole.js", "node_modules"):
+    for name in ("index.html", "cartpole.js", "policy.js", "node_modules"):
         (folder / name).symlink_to(PAGE / name)
     shutil.copy(exported_file, folder / "policy.onnx")
     return browser.opened(folder, VISITS, tmp_path_factory.mktemp("browser"))
@@ -276,12 +276,12 @@ class TestPage:
         assert text.startswith("failed: state= wants four numbers")
 
     def test_page_loads_its_files_and_onnxruntime_alone(self, loaded_files):
-        own_files = {"/probe.html", "/index.html", "/cartpole.js", "/policy.onnx"}
+        own_files = {"/probe.html", "/index.html", "/cartpole.js", "/policy.js", "/policy.onnx"}
         assert own_files <= loaded_files
         folders = {Path(path).parent.as_posix() for path in loaded_files - own_files}
         assert folders == {"/node_modules/onnxruntime-web/dist"}
 
-    @pytest.mark.parametrize("name", ["index.html", "cartpole.js"])
+    @pytest.mark.parametrize("name", ["index.html", "cartpole.js", "policy.js"])
     def test_files_name_no_other_host(self, name):
         text = (PAGE / name).read_text(encoding="utf-8")
         assert "//" not in text.replace("// ", "")  # beside comments
