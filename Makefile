@@ -42,7 +42,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
 test test-one quick lowest newest engines environments learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare lowest newest update engines environments generate dist version docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare lowest newest update engines environments generate dist version docs docs-serve browser docs-check clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -174,6 +174,13 @@ docs: $(VENV)/.docs  ## the site, built from nothing into docs/_build/html: note
 docs-serve: PORT = 8000
 docs-serve: docs  ## show the site to this machine's browsers, at http://127.0.0.1:8000; PORT= names another
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
+
+browser: $(VENV)/.dev  ## find Chromium for docs-check; if none is installed, unpack Debian's into .venv, without root
+	$(BIN)/python tools/fetch_browser.py
+
+docs-check: browser  ## look at the built site in Chromium: nothing is wider than the window or cut, pictures have dark colours
+	@test -d docs/_build/html || { echo "docs/_build/html is missing: run make docs first." >&2; exit 1; }
+	$(BIN)/python -m pytest -q tests/docs/test_pages_in_browser.py $(PYTEST_ARGS)
 
 clean:  ## remove the environments, the runs, the site and the tools' caches
 	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(ENGINES) $(ENVIRONMENTS) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,7 +22,7 @@ LEFT_OUT = ("_static/", "_sources/", "_downloads/", "_modules/", "genindex.html"
 pytestmark = [
     pytest.mark.skipif(
         browser.browser() is None,
-        reason=f"Chromium is not installed: none of {', '.join(browser.NAMES)} is in PATH",
+        reason=f"none of {', '.join(browser.NAMES)} is in PATH: run `make browser`",
     ),
     pytest.mark.skipif(not SITE.is_dir(), reason="docs/_build/html is missing: run `make docs`"),
 ]

@@ -8,6 +8,7 @@ import queue
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -24,6 +25,8 @@ NAMES = (
     "google-chrome-stable",
     "chrome",
 )
+#: Where `make browser` puts Chromium if none is installed.
+FETCHED = Path(sys.prefix) / ".browser"
 SECONDS = 100
 
 #: Opens each page in a frame until it says that it has played or failed, presses its button where
@@ -55,7 +58,12 @@ await fetch("found", { method: "POST", body: JSON.stringify(found) });
 
 def browser() -> str | None:
     """Return where Chromium is; None where it is not installed."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(FETCHED)])
+    for name in NAMES:
+        found = shutil.which(name, path=path)
+        if found is not None:
+            return found
+    return None
 
 
 class _Handler(SimpleHTTPRequestHandler):
