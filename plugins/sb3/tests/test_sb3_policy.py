@@ -11,6 +11,7 @@ pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not instal
 
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Text, Tuple
+from random_observations import RandomObservations
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import obs_as_tensor
@@ -30,7 +31,7 @@ from rlcatalog_sb3 import CatalogPolicy, for_sb3, to_policy
 CPU = torch.device("cpu")
 
 
-class RandomEnv(gym.Env):
+class RandomEnv(RandomObservations):
     """Random observations of any space, in episodes of five steps.
 
     It records observations and actions, and raises an error at actions outside its space and at
@@ -38,17 +39,9 @@ class RandomEnv(gym.Env):
     """
 
     def __init__(self, observation_space, action_space):
-        self.observation_space = observation_space
-        self.action_space = action_space
+        super().__init__(observation_space, action_space)
         self.observations = []
         self.actions = []
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observe(), {}
 
     def step(self, action):
         assert self.action_space.contains(action), action
