@@ -62,11 +62,12 @@ def run_process(tmp_path_factory):
     ("line", "expected"),
     [
         ("evaluate run --episodes 2", "mean return"),
-        ("export run", "policy.onnx: inputs "),
+        # test_screens.py runs these two in this process.
+        pytest.param("export run", "policy.onnx: inputs ", marks=pytest.mark.slow),
+        pytest.param("check rlcatalog-deterministic", "passed", marks=pytest.mark.slow),
         ("runs --json .", "CartPole-v1"),
         ("summary CartPole-v1", "fcnet"),
         ("new model acme-net", "acme-net"),
-        ("check rlcatalog-deterministic", "passed"),
     ],
 )
 def test_command_runs_in_its_own_process(run_process, line, expected):

@@ -253,8 +253,8 @@ def is_skipped(folder):
     return folder in SKIPPED or is_hidden or folder.endswith(".egg-info")
 
 
-def lines_of_repository():
-    """Yield (place, line) for each line of each text file."""
+def texts_of_repository():
+    """Yield (path, text) for each text file."""
     for folder, subfolders, files in os.walk(ROOT):
         subfolders[:] = [name for name in subfolders if not is_skipped(name)]
         for name in files:
@@ -263,8 +263,7 @@ def lines_of_repository():
                 text = path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue
-            for number, line in enumerate(text.splitlines(), 1):
-                yield f"{path.relative_to(ROOT)}:{number}", line
+            yield path.relative_to(ROOT), text
 
 
 def test_files_name_no_machine_paths_or_package_hosts():
@@ -273,7 +272,8 @@ def test_files_name_no_machine_paths_or_package_hosts():
     machine_path = re.compile(rf"(?<![\w.~/])/({folders})/\w")
     host = re.compile(r"pypi\.o" r"rg|pythonho" r"sted|anaconda\.c" r"om")
     wrong = []
-    for place, line in lines_of_repository():
-        if machine_path.search(line) or host.search(line):
-            wrong.append(f"{place}: {line.strip()[:100]}")
+    for path, text in texts_of_repository():
+        for found in (*machine_path.finditer(text), *host.finditer(text)):
+            number = text.count("\n", 0, found.start()) + 1
+            wrong.append(f"{path}:{number}: {found[0]}")
     assert wrong == []

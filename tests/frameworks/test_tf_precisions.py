@@ -5,6 +5,7 @@ float64.
 from __future__ import annotations
 
 import contextlib
+from functools import cache
 
 import keras
 import numpy as np
@@ -203,10 +204,11 @@ each_precision_of_keras = pytest.mark.parametrize(
     ("precision", "action", "obs_dtype"),
     [
         ("float64", Discrete(3), tf.float64),
-        ("float16", NESTED, tf.float16),
+        # Other tests have variables of float16.
+        pytest.param("float16", NESTED, tf.float16, marks=pytest.mark.slow),
         ("bfloat16", PAIR, tf.bfloat16),
         ("mixed_float16", NESTED, tf.float32),  # its variables are float32
-        ("mixed_bfloat16", PAIR, tf.float32),
+        pytest.param("mixed_bfloat16", PAIR, tf.float32, marks=pytest.mark.slow),
     ],
     ids=["float64", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"],
 )
@@ -253,7 +255,7 @@ def test_custom_recurrent_model_works_in_other_precisions(precision, action, dty
 @pytest.mark.parametrize(
     ("config", "model", "precision"),
     [
-        pytest.param(LSTM, CustomVariables, "float64", id="lstm-float64"),
+        pytest.param(LSTM, CustomVariables, "float64", id="lstm-float64", marks=pytest.mark.slow),
         pytest.param(LSTM, KerasLayers, "mixed_float16", id="lstm-mixed_float16"),
         pytest.param(
             *(ATTENTION, CustomVariables, "float64"),
@@ -321,9 +323,14 @@ class DoubleDists:
         self.tf_other = tf_policy.dist_class(tf.constant(other_inputs))
 
 
+@cache  # several tests compare the distributions of a kind
+def build_dists(kind):
+    return DoubleDists(kind)
+
+
 @pytest.fixture
 def dists(kind):
-    return DoubleDists(kind)
+    return build_dists(kind)
 
 
 each_kind = pytest.mark.parametrize("kind", list(EVERY_ACTION))

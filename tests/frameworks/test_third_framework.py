@@ -300,7 +300,8 @@ PPO_CONFIG = {
     "lr": 0.05,
     "seed": 0,
     "frozen": "never",
-    "model": {"fcnet_hiddens": [8]},
+    # The toy framework computes a gradient weight by weight.
+    "model": {"fcnet_hiddens": [2], "vf_share_layers": True},
 }
 
 
@@ -322,13 +323,13 @@ def test_ppo_learns_in_the_third_framework(catalog):
 
 def test_restored_ppo_trains_as_the_saved_one(catalog, tmp_path):
     algorithm = PPO(Bandit, PPO_CONFIG, catalog=catalog)
-    train(algorithm, iterations=5)
+    train(algorithm, iterations=2)
     algorithm.save_checkpoint(tmp_path / "checkpoint")
-    expected = train(algorithm, iterations=5)
+    expected = train(algorithm, iterations=2)
     algorithm.stop()
 
     restored = PPO.restore(tmp_path / "checkpoint", Bandit, catalog=catalog)
-    result = train(restored, iterations=5)
+    result = train(restored, iterations=2)
     restored.stop()
 
     assert result["info"] == expected["info"]

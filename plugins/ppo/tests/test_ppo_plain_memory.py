@@ -55,6 +55,7 @@ def weights_of(algo):
     return {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("memory", "framework"), MEMORIES)
 @pytest.mark.parametrize("share", [True, False], ids=["shared", "separate-value"])
 def test_training_changes_every_weight(memory, framework, share):
