@@ -15,16 +15,23 @@ from generated import ROOT, write
 from rlcatalog_testing.scaffold import import_name, package_files
 
 TARGET = ROOT / "docs/plugins.md"
-_COMMAND = re.compile(r"rlcatalog new (\S+) ([a-z][\w-]*)(?: --frameworks ([\w,]+))?")
+_COMMAND = re.compile(
+    r"rlcatalog new (\S+) ([a-z][\w-]*)(?: --with ([\w,-]+))?(?: --frameworks ([\w,]+))?"
+)
 _BLOCK = re.compile(r"^`(src/(\w+)/[\w./]+)`\n\n```python\n.*?^```$", re.S | re.M)
 
 
 def packages(text: str) -> dict[str, dict[str, str]]:
     """Return import name → files of each package that the page begins."""
-    return {
-        import_name(name): package_files(kind, name, frameworks.split(",") if frameworks else None)
-        for kind, name, frameworks in _COMMAND.findall(text)
-    }
+    files = {}
+    for kind, name, contents, frameworks in _COMMAND.findall(text):
+        files[import_name(name)] = package_files(
+            kind,
+            name,
+            frameworks.split(",") if frameworks else None,
+            contents.split(",") if contents else [],
+        )
+    return files
 
 
 def filled(text: str) -> str:

@@ -52,10 +52,10 @@ def mask_match(match):
 def check_screen(request):
     """Return a function that compares a screen with the expected one, or writes that one."""
 
-    def check(name, screen, *, is_cut=True):
+    def check(name, screen):
         for line in screen.splitlines():
             is_sentence = line.startswith("warning: ")  # which the terminal wraps
-            assert is_sentence or not is_cut or len(line) <= 100, line
+            assert is_sentence or len(line) <= 100, line
         path = SCREENS / f"{name}.txt"
         if request.config.getoption("--write-screens", default=False):
             path.write_text(screen, encoding="utf-8")
@@ -201,8 +201,7 @@ def test_screen_of_export(check_screen, runs):
 def test_screen_of_check(check_screen):
     screen = terminal.show("check", "rlcatalog-deterministic").screen()
 
-    # It prints each result as one line, for other programs.
-    check_screen("check", mask(screen), is_cut=False)
+    check_screen("check", mask(screen))
 
 
 def test_screen_of_new(check_screen, tmp_path):

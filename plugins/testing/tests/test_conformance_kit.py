@@ -461,8 +461,47 @@ def test_command_prints_a_line_per_case(run_command, sound, capsys):
     *lines, summary = capsys.readouterr().out.splitlines()
     assert f"passed   {OUTPUT_WIDTH}" in lines
     assert f"skipped  {STATE} (it has no state)" in lines
-    assert len(lines) == len(cases("acme", catalog=sound))
+    # A reason that does not fit is below its case, and indented.
+    lines_of_cases = [line for line in lines if not line.startswith(" ")]
+    assert len(lines_of_cases) == len(cases("acme", catalog=sound))
     assert summary.startswith("acme: ")
+
+
+def wrapper_without_a_switch():
+    """Return a catalog with a wrapper that several checks refuse, for one and the same reason."""
+    clock = {"numpy": "gymnasium.wrappers:TimeAwareObservation"}
+    spec = EnvWrapperSpec("acme_clock", clock, "a clock")
+    acme = PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[spec]), "acme")
+    return isolated_catalog(*BUILT_IN, acme)
+
+
+def test_missing_thing_is_said_once():
+    with pytest.raises(ConformanceError, match="4 of 8 checks failed") as caught:
+        check_plugin("acme", catalog=wrapper_without_a_switch())
+
+    message = str(caught.value)
+    assert message.count("it has no switch") == 1
+    # The four cases that fail are named nevertheless.
+    assert message.count("env_wrapper-acme_clock-") == 4
+
+
+def test_command_says_a_missing_thing_once(run_command, capsys):
+    with pytest.raises(typer.Exit):
+        run_command(wrapper_without_a_switch())
+
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("failed ") for line in lines) == 4
+    assert sum("it has no switch" in line for line in lines) == 1
+    assert sum("For the same reason as" in line for line in lines) == 3
+
+
+def test_command_wraps_reasons_at_100_columns(run_command, faulty, capsys):
+    with pytest.raises(typer.Exit):
+        run_command(faulty)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert any("Hint:" in line for line in lines)
+    assert max(map(len, lines)) <= 100
 
 
 def test_command_fails_with_a_hint(run_command, faulty, capsys):

@@ -26,6 +26,7 @@ from rlcatalog_testing.scaffold import (
     FRAMEWORKS,
     KINDS,
     LONGEST_NAME,
+    PACKAGE,
     kernel_bound,
     package_files,
     write_package,
@@ -201,22 +202,120 @@ def install_by_hand(folder, site):
 @pytest.mark.slow  # faster tests run the kit for each kind
 def test_installed_packages_pass_their_own_tests(tmp_path):
     model = tmp_path / "first-model"
-    codec = tmp_path / "first-codec"
+    parts = tmp_path / "first-parts"
+    kinds = ["model", "distribution", "codec"]
     write_package(model, package_files("model", "first-model", ["torch"]))
-    write_package(codec, package_files("codec", "first-codec", None))
+    write_package(parts, package_files(PACKAGE, "first-parts", ["torch"], kinds))
     install_by_hand(model, tmp_path / "site")
-    install_by_hand(codec, tmp_path / "site")
-    path = f"pythonpath={tmp_path / 'site'} {model / 'src'} {codec / 'src'}"
+    install_by_hand(parts, tmp_path / "site")
+    path = f"pythonpath={tmp_path / 'site'} {model / 'src'} {parts / 'src'}"
 
     warnings = ["-W", "error::UserWarning"]
     # PyTorch's CUDA build warns on a computer without a GPU.
     warnings += ["-W", "ignore:CUDA initialization:UserWarning"]
     options = ["-q", "-p", "no:cacheprovider", "-o", path]
-    folders = [str(model / "tests"), str(codec / "tests")]
+    folders = [str(model / "tests"), str(parts / "tests")]
     run = warm.run([*warnings, "-m", "pytest", *options, *folders], tmp_path)
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert re.search(r"^\d+ passed", run.stdout, re.MULTILINE)
+
+
+# --- packages with several parts ------------------------------------------------------------------
+
+#: Sets of kinds that together contain each kind; the second one has three kinds of one hook.
+SETS = {
+    "acme-three": ("model", "distribution", "codec"),
+    "acme-models": ("model", "memory", "head"),
+    "acme-others": ("action-codec", "filter", "wrapper", "command"),
+}
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """A folder with a package of each set, which can be imported."""
+    folder = tmp_path_factory.mktemp("several")
+    sources = []
+    for name, kinds in SETS.items():
+        write_package(folder / name, package_files(PACKAGE, name, None, kinds))
+        sources.append(str(folder / name / "src"))
+    sys.path[:0] = sources
+    yield folder
+    sys.path[:] = [path for path in sys.path if path not in sources]
+    roots = [name.replace("-", "_") for name in SETS]
+    for name in list(sys.modules):
+        if name.partition(".")[0] in roots:
+            del sys.modules[name]
+
+
+each_set = pytest.mark.parametrize("name", SETS)
+
+
+def catalog_of(name):
+    plugin = PluginEntryPoint(f"{name.replace('-', '_')}.plugin", name)
+    return isolated_catalog(plugin, *BUILT_IN)
+
+
+@each_set
+@pytest.mark.usefixtures("several")
+def test_package_declares_a_part_of_each_of_its_kinds(name):
+    parts = [part for part in catalog_of(name).parts() if part.distribution == name]
+
+    assert sorted(part.kind for part in parts) == sorted(
+        KINDS[kind].part_kind for kind in SETS[name]
+    )
+    assert all(
+        part.name.startswith(name.replace("-", "_")) for part in parts if part.kind != "command"
+    )
+
+
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.slow)])
+@each_set
+@pytest.mark.usefixtures("several")
+def test_package_of_several_parts_passes_the_conformance_kit(name, framework):
+    for case in cases(name, catalog=catalog_of(name)):
+        if case.check.name == "imports_no_framework" and name != "acme-three":
+            continue  # this check starts a process
+        if case.subject.framework in (framework, None):
+            outcome = outcome_of(case)
+            assert outcome.status in ("passed", "skipped"), outcome.why
+
+
+def test_packages_of_several_parts_pass_ruff(several):
+    everything = package_files(PACKAGE, "long-name-of-a-company-x", None, list(KINDS))
+    write_package(several / "long-name-of-a-company-x", everything)
+
+    run_tool("ruff", "check", "--no-cache", ".", cwd=several)
+    run_tool("ruff", "format", "--no-cache", "--check", ".", cwd=several)
+
+
+def test_names_in_a_package_are_its_own():
+    files = package_files(PACKAGE, "other-parts", None, list(KINDS))
+
+    for path, text in files.items():
+        assert "acme" not in text, path
+        assert "{{" not in text.replace("${{", ""), path  # a name that was not filled in
+
+
+def test_project_of_several_parts_has_one_entry_point():
+    files = package_files(PACKAGE, "acme-mixed", ["torch"], ["codec", "model"])
+
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    assert project["entry-points"] == {"rlcatalog.plugins": {"acme_mixed": "acme_mixed.plugin"}}
+    assert set(project["optional-dependencies"]) == {"torch", "dev"}
+    assert "src/acme_mixed/model/torch.py" in files
+    assert "src/acme_mixed/model/tf.py" not in files
+
+
+def test_readme_of_several_parts_describes_each_file():
+    files = package_files(PACKAGE, "acme-mixed", None, list(KINDS))
+    without_purpose = ("README.md", ".gitignore", ".github/workflows/ci.yml", "pyproject.toml")
+
+    for path in files:
+        if path not in without_purpose and not path.endswith(("__init__.py", "py.typed")):
+            assert f"| `{path}` | " in files["README.md"]
+    for kind in KINDS:
+        assert f"## {KINDS[kind].about}" in files["README.md"]
 
 
 # --- the parts compute what they should -----------------------------------------------------------
@@ -335,9 +434,10 @@ def test_package_declares_targets_of_its_frameworks_only(kind, frameworks):
 def test_templates_of_unknown_kinds_are_not_left_over():
     files = [path for path in TEMPLATES.glob("*/**/*") if path.is_file()]
 
-    # Those of a kind lie in its folder, those of all kinds in "common".
+    # Those of a kind lie in its folder, those of all kinds in "common", and what joins several
+    # parts in "package".
     folders = {path.relative_to(TEMPLATES).parts[0] for path in files}
-    assert folders == {*KINDS, "common"}
+    assert folders == {*KINDS, "common", PACKAGE}
 
 
 @each_kind
@@ -412,6 +512,24 @@ def test_command_writes_the_package(tmp_path):
     assert "src/acme_gate/tf.py" in written_files
 
 
+def test_command_writes_a_package_with_several_parts(tmp_path):
+    status = run_new(
+        "package",
+        "acme-mixed",
+        "--with",
+        "model, codec",
+        "--frameworks",
+        "tf",
+        "--out",
+        str(tmp_path),
+    )
+
+    assert status == 0
+    package = tmp_path / "acme-mixed/src/acme_mixed"
+    assert {path.name for path in package.iterdir() if path.is_dir()} == {"codec", "model"}
+    assert not (package / "model/torch.py").exists()
+
+
 def test_command_says_what_comes_next(tmp_path, capsys):
     run_new("head", "Acme.Gate", "--frameworks", "tf", "--out", str(tmp_path))
 
@@ -466,6 +584,30 @@ def test_command_leaves_installing_to_pip_once_released(tmp_path, monkeypatch, c
             ["modle", "acme-x"],
             "'modle' is not a kind of part. Did you mean 'model'? Known: model, memory",
             id="misspelt-kind",
+        ),
+        pytest.param(["package", "acme-x"], "it has no parts", id="package-without-parts"),
+        pytest.param(
+            ["package", "acme-x", "--with", "model,modle"],
+            "'modle' is not a kind of part. Did you mean 'model'?",
+            id="misspelt-kind-of-a-package",
+        ),
+        pytest.param(
+            ["package", "acme-x", "--with", "model,model"], "named twice", id="kind-named-twice"
+        ),
+        pytest.param(
+            ["model", "acme-x", "--with", "codec"],
+            "rlcatalog new package NAME --with model,codec",
+            id="parts-of-a-model",
+        ),
+        pytest.param(
+            ["package", "acme-x", "--with", "codec,filter", "--frameworks", "torch"],
+            "needs no framework",
+            id="framework-of-codecs",
+        ),
+        pytest.param(
+            ["package", "a" * 30, "--with", "distribution"],
+            "has 43 characters, but at most 40 are allowed",
+            id="long-name-of-a-part",
         ),
         pytest.param(
             ["model", "acme-x", "--frameworks", "torhc"],

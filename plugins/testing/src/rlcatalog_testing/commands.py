@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ import typer
 from rlcatalog_cli import AS_JSON, key_values, print_json, redirect_stdout, show_items
 from rlcatalog_testing.scaffold import (
     KINDS,
+    PACKAGE,
     chosen_frameworks,
     extras_of,
     is_prepared,
+    kinds_of,
     package_files,
     preparation,
     write_package,
@@ -34,23 +37,55 @@ _ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1",
 }  # fmt: skip
 
+#: Columns of the screen, and the indent of what is below a case.
+_WIDTH = 100
+_INDENT = " " * 9
+
 _EXPECT = typer.Option(
     "--expect", metavar="CASE=REASON", help="Name of a case that is expected to fail; repeatable."
 )
 
 
-def _line(outcome: Outcome) -> str:
-    """Return a case as one line, with its reason, if any; after a failed case, the message and the
-    hint follow.
+def _line(outcome: Outcome, first_failures: dict[str, str]) -> str:
+    """Return a case as one line, with its reason below it unless it fits.
+
+    Args:
+        outcome: The result of the case.
+        first_failures: Cause → the first case that it failed. Later ones refer to it.
     """
+    from rlcatalog_testing.runner import cause_of
+
+    line = f"{outcome.status:8} {outcome.name}"
     why = outcome.why.removeprefix(f"{outcome.name}: ")
     if outcome.status == "failed":
-        text = why.replace(" Hint: ", "\n         Hint: ", 1)
-        return f"failed   {outcome.name}\n         {text}"
-    line = f"{outcome.status:8} {outcome.name}"
-    if why:
-        line += f" ({why})"
-    return line
+        first = first_failures.setdefault(cause_of(outcome), outcome.name)
+        if first != outcome.name:
+            return f"{line}\n{_indented(f'For the same reason as {first}.')}"
+        cause, _, hint = why.partition(" Hint: ")
+        line = f"{line}\n{_indented(cause)}"
+        if hint:
+            line += f"\n{_indented(f'Hint: {hint}')}"
+        return line
+    if not why:
+        return line
+    if len(line) + len(why) + 3 <= _WIDTH:
+        return f"{line} ({why})"
+    return f"{line}\n{_indented(f'({why})')}"
+
+
+def _indented(text: str) -> str:
+    """Return a text below a case, in lines that fit into a terminal."""
+    lines = []
+    for paragraph in text.splitlines():
+        lines += textwrap.wrap(
+            paragraph,
+            _WIDTH,
+            initial_indent=_INDENT,
+            subsequent_indent=_INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 def check(
@@ -101,12 +136,13 @@ def _run_and_print(cases: Sequence[Case]) -> list[Outcome]:
     """Run cases, show their progress, and print a line for each."""
     from rlcatalog_testing import outcome_of
 
-    results = []
+    results: list[Outcome] = []
+    first_failures: dict[str, str] = {}
     with show_items("check", len(cases)) as items:
         for case in cases:
             items.begin(str(case))
             outcome = outcome_of(case)
-            items.print(_line(outcome))
+            items.print(_line(outcome, first_failures))
             results.append(outcome)
     return results
 
@@ -140,30 +176,57 @@ def _notes(results: Iterable[Outcome]) -> list[str]:
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help=f"Kind of part: {', '.join(KINDS)}.")],
-    name: Annotated[
-        str, typer.Argument(help="Name of the package and of its folder, such as acme-resnet.")
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help=f"Kind of part: {', '.join(KINDS)}; or {PACKAGE}, for several of them.",
+        ),
     ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of the package and of its folder, such as acme-resnet."
+        ),
+    ],
+    contents: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="KIND,KIND",
+            help=f"The kinds of the parts of a {PACKAGE}, such as model,distribution,codec.",
+        ),
+    ] = None,
     frameworks: Annotated[
         str | None,
         typer.Option(
-            metavar="torch,tf", help="The frameworks that the part supports; both by default."
+            metavar="torch,tf", help="The frameworks that the parts support; both by default."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder in which to create the package.")] = Path(),
 ) -> None:
-    """Write a new plugin package, with a working part and its tests, for you to change."""
-    framework_names: list[str] | None = None
-    if frameworks is not None:
-        framework_names = [name.strip() for name in frameworks.split(",")]
-    files = package_files(kind, name, framework_names)
+    """Write a new plugin package, with working parts and their tests, for you to change.
+
+    For one part: rlcatalog new model acme-resnet. For several:
+    rlcatalog new package acme-parts --with model,distribution,codec.
+    """
+    framework_names = _names_in(frameworks)
+    kinds = _names_in(contents) or []
+    files = package_files(kind, name, framework_names, kinds)
     folder = out / name
     write_package(folder, files)
     typer.echo(f"{folder}: {len(files)} files. README.md describes each file. Next:")
-    supported = chosen_frameworks(kind, framework_names)
+    supported = chosen_frameworks(kinds_of(kind, kinds), framework_names)
     install_first = preparation(supported)
     if install_first and not is_prepared(supported):
         typer.echo(f"  {install_first}")
     typer.echo(f"  cd {folder}")
     typer.echo(f'  pip install -e ".[{extras_of(supported)}]"')
     typer.echo("  pytest")
+
+
+def _names_in(option: str | None) -> list[str] | None:
+    """Return the names in an option's value, between its commas; None if it is not set."""
+    if option is None:
+        return None
+    return [name.strip() for name in option.split(",")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -462,11 +462,33 @@ def check_plugin(
     results = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
     failures = [result for result in results if result.status in ("failed", "blocked")]
     if failures:
-        messages = "\n".join(failure.why for failure in failures)
+        messages = "\n".join(_messages_without_repeats(failures))
         raise ConformanceError(
             f"{distribution}: {len(failures)} of {len(results)} checks failed:\n{messages}"
         )
     return results
+
+
+def cause_of(outcome: Outcome) -> str:
+    """Return why a case failed, without its name and hint. Cases with the same cause have the same
+    fault.
+    """
+    return outcome.why.removeprefix(f"{outcome.name}: ").partition(" Hint: ")[0]
+
+
+def _messages_without_repeats(failures: Sequence[Outcome]) -> Iterator[str]:
+    """Yield the message of each cause once, with the other cases that it fails."""
+    names: dict[str, list[str]] = {}  # cause → the cases that it fails
+    messages: dict[str, str] = {}  # cause → the message of the first of them
+    for failure in failures:
+        cause = cause_of(failure)
+        names.setdefault(cause, []).append(failure.name)
+        messages.setdefault(cause, failure.why)
+    for cause, message in messages.items():
+        others = names[cause][1:]
+        if others:
+            message += f" For the same reason, these fail, too: {', '.join(others)}."
+        yield message
 
 
 def parametrize_with_checks(

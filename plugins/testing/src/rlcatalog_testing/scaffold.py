@@ -11,8 +11,8 @@ import keyword
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,18 @@ from rlcatalog.plugins import install_hint
 
 #: The frameworks for which there are templates.
 FRAMEWORKS = ("torch", "tf")
+#: What stands in place of a kind, for a package with parts of several kinds.
+PACKAGE = "package"
+#: Kind of part → the hook that declares it, and the class of its declarations.
+_HOOKS = {
+    "model": ("rlcatalog_models", "ModelSpec"),
+    "action_dist": ("rlcatalog_action_dists", "ActionDistSpec"),
+    "preprocessor": ("rlcatalog_preprocessors", "PreprocessorSpec"),
+    "action_codec": ("rlcatalog_action_codecs", "ActionCodecSpec"),
+    "filter": ("rlcatalog_filters", "FilterSpec"),
+    "env_wrapper": ("rlcatalog_env_wrappers", "EnvWrapperSpec"),
+    "command": ("rlcatalog_commands", "CommandSpec"),
+}
 #: Maximum length of a name, so that the lines in the package stay short.
 LONGEST_NAME = 40
 
@@ -85,63 +97,188 @@ def _read_kind(entry: Mapping[str, Any]) -> Kind:
 KINDS = {name: _read_kind(entry) for name, entry in _TABLE["kinds"].items()}
 
 
-def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None) -> dict[str, str]:
+@dataclass(frozen=True)
+class _NewPart:
+    """Part in a new package.
+
+    Attributes:
+        kind: A name in `KINDS`.
+        folder: Its folder in the package; `""` for the only part of a package.
+        module: Import name of the package or folder that contains its modules.
+        part: Its name, with which its config keys begin, too.
+        frameworks: The frameworks that its code supports; none if it needs none.
+    """
+
+    kind: str
+    folder: str
+    module: str
+    part: str
+    frameworks: Sequence[str]
+
+    @property
+    def about(self) -> str:
+        """Short description of the part."""
+        return KINDS[self.kind].about
+
+    @property
+    def keys(self) -> list[Key]:
+        """Its config keys, with their full names."""
+        keys = KINDS[self.kind].keys
+        return [replace(key, name=f"{self.part}_{key.name}") for key in keys]
+
+
+def package_files(
+    kind: str,
+    name: str,
+    frameworks: Sequence[str] | None = None,
+    contents: Sequence[str] = (),
+) -> dict[str, str]:
     """Return the files of a new package without writing them.
 
     Args:
-        kind: A name in `KINDS`.
+        kind: A name in `KINDS`; or `"package"`, for a package with several parts.
         name: The distribution's name.
-        frameworks: The names from `FRAMEWORKS` that the part supports. If None, all.
+        frameworks: The names from `FRAMEWORKS` that the parts support. If None, all.
+        contents: The kinds of the parts, for `"package"`.
 
     Returns:
         The files' texts, keyed by path within the package's folder.
 
     Raises:
-        UnknownNameError: The kind or a framework is unknown, or the name is invalid.
+        UnknownNameError: A kind or a framework is unknown, or the name is invalid.
         DuplicateNameError: The name, or a name inside the package, belongs to a different package.
         MissingExtraError: The template engine is not installed.
     """
-    if kind not in KINDS:
-        raise UnknownNameError(
-            f"{shown(kind)} is not a kind of part.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}."
-        )
-    supported = chosen_frameworks(kind, frameworks)
+    kinds = kinds_of(kind, contents)
+    supported = chosen_frameworks(kinds, frameworks)
     package = import_name(name)
-    check_owners(kind, name)
-    templates = {
-        "pyproject.toml": "common/pyproject.toml",
-        "README.md": "common/README.md",
-        ".gitignore": "common/gitignore",
-        ".github/workflows/ci.yml": "common/ci.yml",
-        f"src/{package}/__init__.py": "common/__init__.py",
-        f"src/{package}/py.typed": "common/py.typed",
-    }
-    modules = _modules_of(kind, supported)
-    for module in modules:
-        templates[f"src/{package}/{module}"] = f"{kind}/{module}"
-    tests = f"tests/test_{package}.py"
-    templates[tests] = f"{kind}/tests.py"
-    # Path → what the file is for, as the package's README lists it.
-    contents = []
-    for module, purpose in _TABLE["files"].items():
-        if module in modules:
-            contents.append((f"src/{package}/{module}", purpose))
-    contents.append(
-        (tests, "the tests: the conformance kit, and tests for this part's own behaviour")
-    )
+    parts = [_new_part(one, name, supported, is_only=kind != PACKAGE) for one in kinds]
+    check_owners(name, parts)
     values = {
-        **vars(KINDS[kind]),
-        "kind": kind,
         "name": name,
         "package": package,
+        "about": "Parts of several kinds" if kind == PACKAGE else parts[0].about,
+        "keys": [key for part in parts for key in part.keys],
         "frameworks": supported,
         "extras": extras_of(supported),
         "bound": kernel_bound(__version__),
-        "parts": parts_for_tests(),
+        "requirements": parts_for_tests(),
         "preparation": preparation(supported),
-        "contents": contents,
+        "parts": parts,
+        "has_kit": kind != PACKAGE,
     }
-    return _render(templates, values)
+    templates = {
+        ".gitignore": "common/gitignore",
+        ".github/workflows/ci.yml": "common/ci.yml",
+        "pyproject.toml": "common/pyproject.toml",
+        f"src/{package}/__init__.py": "common/__init__.py",
+        f"src/{package}/py.typed": "common/py.typed",
+    }
+    files = {}
+    # Path → what the file is for, as the package's README lists it.
+    purposes: dict[str, str] = {}
+    if kind == PACKAGE:
+        templates[f"src/{package}/plugin.py"] = "package/plugin.py"
+        templates[f"tests/test_{package}.py"] = "package/tests.py"
+        purposes[f"src/{package}/plugin.py"] = "the declarations of all parts"
+        purposes[f"tests/test_{package}.py"] = "the conformance kit, over all parts"
+        values.update(_hooks_of(parts))
+    for part in parts:
+        part_templates = _templates_of(part, package, purposes)
+        part_values = {**values, **vars(part), "about": part.about}
+        files.update(_render(part_templates, part_values))
+    templates["README.md"] = "common/README.md"
+    files.update(_render(templates, {**values, "purposes": purposes}))
+    return files
+
+
+def kinds_of(kind: str, contents: Sequence[str]) -> list[str]:
+    """Return the kinds of the parts in a new package.
+
+    Raises:
+        UnknownNameError: A kind is unknown or named twice, or the kinds do not fit the first
+            argument.
+    """
+    if kind != PACKAGE:
+        if contents:
+            raise UnknownNameError(
+                f"--with: it is only for a package with several parts: rlcatalog new {PACKAGE}"
+                f" NAME --with {','.join([kind, *contents])}."
+            )
+        _check_kind(kind, [*KINDS, PACKAGE])
+        return [kind]
+    if not contents:
+        raise UnknownNameError(
+            f"{PACKAGE}: it has no parts. Name their kinds, as in --with model,distribution. Known:"
+            f" {', '.join(KINDS)}."
+        )
+    for one in contents:
+        _check_kind(one, KINDS)
+        if contents.count(one) > 1:
+            raise UnknownNameError(
+                f"--with: {one} is named twice. A package has one part of a kind."
+            )
+    return list(contents)
+
+
+def _check_kind(kind: str, known: Collection[str]) -> None:
+    if kind not in known:
+        raise UnknownNameError(
+            f"{shown(kind)} is not a kind of part.{nearest(kind, known)} Known: {', '.join(known)}."
+        )
+
+
+def _new_part(kind: str, name: str, frameworks: Sequence[str], is_only: bool) -> _NewPart:
+    """Return a part of a new package.
+
+    Raises:
+        UnknownNameError: Its name is too long.
+    """
+    package = import_name(name)
+    supported = frameworks if KINDS[kind].frameworks else ()
+    if is_only:
+        return _NewPart(kind, "", package, package, supported)
+    folder = kind.replace("-", "_")
+    part = f"{package}_{folder}"
+    if len(part) > LONGEST_NAME:
+        raise UnknownNameError(
+            f"{shown(name)} is too long: the name of its part, {part}, has {len(part)} characters,"
+            f" but at most {LONGEST_NAME} are allowed."
+        )
+    return _NewPart(kind, folder, f"{package}.{folder}", part, supported)
+
+
+def _templates_of(part: _NewPart, package: str, purposes: dict[str, str]) -> dict[str, str]:
+    """Return path → template of a part's files, and enter what each of them is for."""
+    folder = f"src/{package}/{part.folder}".rstrip("/")
+    tests = f"tests/test_{part.part}.py"
+    templates = {}
+    for module in _modules_of(part.kind, part.frameworks):
+        templates[f"{folder}/{module}"] = f"{part.kind}/{module}"
+    for module, purpose in _TABLE["files"].items():
+        if f"{folder}/{module}" in templates:
+            purposes[f"{folder}/{module}"] = purpose
+    templates[tests] = f"{part.kind}/tests.py"
+    if part.folder:
+        templates[f"{folder}/__init__.py"] = "package/__init__.py"
+        purposes[tests] = f"tests for the {part.kind}'s own behaviour"
+    else:
+        purposes[tests] = "the tests: the conformance kit, and tests for this part's own behaviour"
+    return templates
+
+
+def _hooks_of(parts: Sequence[_NewPart]) -> dict[str, Any]:
+    """Return what the module that joins the parts' declarations needs: the classes of the
+    declarations, and for each hook its class and the folders that implement it.
+    """
+    folders: dict[str, list[str]] = {}
+    for part in parts:
+        folders.setdefault(KINDS[part.kind].part_kind, []).append(part.folder)
+    hooks = []
+    for part_kind, names in folders.items():
+        hook, spec = _HOOKS[part_kind]
+        hooks.append((hook, spec, names))
+    return {"hooks": hooks, "specs": [spec for _, spec, _ in hooks]}
 
 
 def _modules_of(kind: str, frameworks: Sequence[str]) -> list[str]:
@@ -201,7 +338,7 @@ def import_name(name: str) -> str:
     return package
 
 
-def check_owners(kind: str, name: str) -> None:
+def check_owners(name: str, parts: Sequence[_NewPart]) -> None:
     """Raise an error if a new package's name, or a name that it would declare, belongs to a
     different package.
 
@@ -224,10 +361,12 @@ def check_owners(kind: str, name: str) -> None:
             f"{name} would be imported as {package}, but a module with that name is installed."
             " Choose another name."
         )
-    part = KINDS[kind]
-    part_name = f"{name}{part.suffix}" if part.suffix else package
-    claims = [(part.part_kind, part_name)]
-    claims += [("config", f"{package}_{key.name}") for key in part.keys]
+    claims = []
+    for part in parts:
+        kind = KINDS[part.kind]
+        part_name = f"{name}{kind.suffix}" if kind.suffix else part.part
+        claims.append((kind.part_kind, part_name))
+        claims += [("config", key.name) for key in part.keys]
     for what, declared_name in claims:
         if not may_claim(what, declared_name, distribution):
             owner = public_index.provider_of(what, declared_name)
@@ -264,17 +403,17 @@ def kernel_bound(version: str) -> str:
     return f">={lowest},<{next_breaking}"
 
 
-def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
+def chosen_frameworks(kinds: Sequence[str], frameworks: Sequence[str] | None) -> list[str]:
     """Return the frameworks that a new package supports, in the order of `FRAMEWORKS`.
 
     Raises:
-        UnknownNameError: The framework does not exist, or parts of this kind have no framework
+        UnknownNameError: The framework does not exist, or parts of these kinds have no framework
             code.
     """
-    if not KINDS[kind].frameworks:
+    if not any(KINDS[kind].frameworks for kind in kinds):
         if frameworks is not None:
             raise UnknownNameError(
-                f"{kind}: the code for this kind needs no framework; omit --frameworks."
+                f"{', '.join(kinds)}: the code for this kind needs no framework; omit --frameworks."
             )
         return []
     if frameworks is None:
