@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
-from gymnasium.spaces import Box, Dict, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from rlcatalog.errors import ConfigError
-from rlcatalog.spaces import Repeated, SpaceInfo, find_path, is_in_part, matching_paths, parts_above
+from rlcatalog.spaces import (
+    Repeated,
+    SpaceInfo,
+    find_path,
+    is_in_part,
+    matching_paths,
+    parts_above,
+    write_path,
+)
 from rlcatalog.spaces.paths import short_path
 
 NUMBER = Box(-1, 1, (1,))
@@ -111,3 +121,27 @@ def test_is_in_part_ends_where_a_key_ends():
     assert is_in_part("obs['x']", "obs['x']")
     assert not is_in_part("obs['arms']", "obs['arm']")
     assert not is_in_part("obs['arm']", "obs['arm']['camera']")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["arm", "camera"], ["wheels", 1], ["it's"], ['say "x"'], ["a.b", "c"], ["a\\b"]],
+    ids=["dicts", "tuple", "apostrophe", "quotes", "dot", "backslash"],
+)
+def test_write_path_writes_what_find_path_reads(keys):
+    path = write_path(keys)
+
+    assert find_path(path, [path, "obs"], "key") == path
+    assert find_path(short_path(path), [path, "obs"], "key") == path
+    obs = SimpleNamespace()  # the path is Python that leads to the entry
+    for key in reversed(keys):
+        obs = {key: obs}
+    assert isinstance(eval(path, {"obs": obs}), SimpleNamespace)
+
+
+def test_write_path_is_the_path_of_a_space():
+    space = Dict({"arm": Dict({"it's": Tuple([Box(0, 1, (2,)), Discrete(2)])})})
+
+    [*_, last] = SpaceInfo.read(space).walk()
+
+    assert last.path == write_path(["arm", "it's", 1])

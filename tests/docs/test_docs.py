@@ -14,6 +14,8 @@ import pytest
 import warm
 from page_texts import PACKAGES, ROOT, quoted, read, rows
 
+from rlcatalog_testing import isolated_catalog
+
 SITE = sorted(
     str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts
 )
@@ -50,6 +52,19 @@ def test_commands_of_the_tour_run(tmp_path):
         "policy",
         "checkpoints",
     }
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_deterministic_actions_are_listed_per_distribution():
+    page = read("docs/concepts/actions.md")
+    section = page.partition("## Act without exploring")[2].partition("\n## ")[0]
+
+    listed = [name for cells in rows(section) for name in quoted(cells[0])]
+    packages = [name for name in PACKAGES if name != "rlcatalog"]
+    parts = isolated_catalog(*packages).parts("action_dist")
+    assert sorted(listed) == sorted(part.name for part in parts)
 
 
 # --- links ----------------------------------------------------------------------------------------

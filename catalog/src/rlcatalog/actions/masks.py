@@ -21,7 +21,7 @@ import numpy as np
 from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 from rlcatalog.frameworks.ops import Array, Tensor, TensorOps, ops_of
-from rlcatalog.spaces import SpaceInfo, find_path, matching_paths
+from rlcatalog.spaces import SpaceInfo, find_path, matching_paths, write_path
 
 if TYPE_CHECKING:
     import gymnasium
@@ -365,7 +365,7 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[st
     if is_path and ActionMasks(action).size:
         find_path(key, dict(_entries_of_dicts(obs, ())), _KEY)  # raises the error
     last_key = key.rpartition(".")[2]
-    end_of_path = f"[{last_key!r}]"  # paths are in Python syntax
+    end_of_path = write_path([last_key], root="")
     return tuple(node.path for node in obs.walk() if node.path.endswith(end_of_path))
 
 

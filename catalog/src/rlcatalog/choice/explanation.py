@@ -17,7 +17,7 @@ from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.observations import Leaf
 from rlcatalog.observations.embeddings import embedded_leaves
-from rlcatalog.spaces import ImageLayout, is_in_part
+from rlcatalog.spaces import ImageLayout, is_in_part, write_path
 
 #: What an explanation calls the slots, in its order → the slots.
 _SLOTS = {
@@ -152,8 +152,7 @@ class Explanation:
         key_path = self.resolution.mask_key_path
         if not key_path:
             return None
-        indices = [f"[{key!r}]" for key in key_path]
-        return "obs" + "".join(indices)
+        return write_path(key_path)
 
     def _plan(self) -> list[dict[str, Any]]:
         """Return what the preprocessor and the net do with each leaf of an observation."""

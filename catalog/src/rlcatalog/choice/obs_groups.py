@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlcatalog.errors import ConfigError, nearest, shown
-from rlcatalog.observations.visible_observation import KeyPath, path_of_keys
-from rlcatalog.spaces import SpaceInfo, find_path
+from rlcatalog.observations.visible_observation import KeyPath
+from rlcatalog.spaces import SpaceInfo, find_path, write_path
 
 #: The name of each side in `obs_groups` → the side. Newer versions of rsl_rl write "actor".
 _SIDES = {"policy": "policy", "actor": "policy", "critic": "critic"}
@@ -61,11 +61,11 @@ def unseen_paths(hidden: Mapping[str, Sequence[KeyPath]]) -> list[str]:
     hidden_from_critic = hidden.get("critic", [])
     for key_path in hidden_from_policy:
         if any(_begins_with(key_path, other) for other in hidden_from_critic):
-            unseen.append(path_of_keys(key_path))
+            unseen.append(write_path(key_path))
     for key_path in hidden_from_critic:
         # Equal ones are listed already.
         if any(_begins_with(key_path, other) and key_path != other for other in hidden_from_policy):
-            unseen.append(path_of_keys(key_path))
+            unseen.append(write_path(key_path))
     return unseen
 
 
@@ -93,7 +93,7 @@ def _key_path_of(path: str, group: str, obs: SpaceInfo) -> KeyPath:
         ConfigError: The observation has no such entry, or the path leads through a Tuple.
     """
     key = f"obs_groups[{group!r}]"
-    key_path_by_path = {path_of_keys(keys): keys for keys in _all_key_paths(obs, ())}
+    key_path_by_path = {write_path(keys): keys for keys in _all_key_paths(obs, ())}
     # The whole observation is not among them: "obs" may also be the name of an entry.
     other_paths = [node.path for node in obs.walk() if node is not obs]
     found_path = find_path(path, [*key_path_by_path, *other_paths], key)
@@ -115,7 +115,7 @@ def _all_key_paths(info: SpaceInfo, key_path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _all_paths(obs: SpaceInfo) -> str:
-    return ", ".join(path_of_keys(key_path) for key_path in _all_key_paths(obs, ()))
+    return ", ".join(write_path(key_path) for key_path in _all_key_paths(obs, ()))
 
 
 def _hidden_below(

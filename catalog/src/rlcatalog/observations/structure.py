@@ -13,6 +13,7 @@ from rlcatalog.errors import ObservationError
 from rlcatalog.frameworks.ops import Tensor, TensorTree, tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.spaces.info import Space
+from rlcatalog.spaces.paths import write_path
 
 if TYPE_CHECKING:
     from rlcatalog.plugins.request import PartsCatalog
@@ -95,9 +96,9 @@ def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:
     """Yield the tensors of a structure with their names in Python syntax."""
     parts: dict[str, Any] = {}
     if isinstance(values, Mapping):
-        parts = {f"{name}[{key!r}]": value for key, value in values.items()}
+        parts = {write_path([key], name): value for key, value in values.items()}
     elif isinstance(values, tuple):
-        parts = {f"{name}[{i}]": value for i, value in enumerate(values)}
+        parts = {write_path([i], name): value for i, value in enumerate(values)}
     elif is_dataclass(values):
         # RepeatedValues' max_len is a number, not a tensor.
         tensors = {key: value for key, value in vars(values).items() if key != "max_len"}

@@ -14,6 +14,7 @@ from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.structure import is_structure
 from rlcatalog.plugins import Request
 from rlcatalog.spaces.info import Space, SpaceInfo
+from rlcatalog.spaces.paths import write_path
 
 #: The keys that lead to an entry of a Dict: `("robot", "joints")` for `obs["robot"]["joints"]`.
 KeyPath: TypeAlias = tuple[str, ...]
@@ -130,7 +131,7 @@ class VisibleObservation:
     @property
     def hidden_paths(self) -> list[str]:
         """The paths of the hidden entries."""
-        return [path_of_keys(key_path) for key_path in self.hidden]
+        return [write_path(key_path) for key_path in self.hidden]
 
     def without_hidden(self) -> VisibleObservation:
         """Return the same part of observations that lack the hidden entries."""
@@ -264,12 +265,6 @@ def without_entries(info: SpaceInfo, hidden: Sequence[KeyPath]) -> SpaceInfo:
     for key_path in hidden:
         info = info.without(*key_path)
     return info
-
-
-def path_of_keys(key_path: KeyPath) -> str:
-    """Return the path of an entry of an observation, such as `obs['robot']['joints']`."""
-    keys = [f"[{key!r}]" for key in key_path]
-    return "obs" + "".join(keys)
 
 
 def _check_entry(preprocessor: Preprocessor, key_path: KeyPath, who: str) -> None:

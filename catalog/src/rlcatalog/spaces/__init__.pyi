@@ -13,6 +13,7 @@ from .paths import (
     is_in_part as is_in_part,
     matching_paths as matching_paths,
     parts_above as parts_above,
+    write_path as write_path,
 )
 from .values import (
     OneOfValues as OneOfValues,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.spaces.paths import write_path
 
 if TYPE_CHECKING:
     import gymnasium
@@ -291,13 +292,13 @@ _FIELDS: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 
 def _spaces_by_key(space: gymnasium.spaces.Dict) -> dict[str, Space]:
-    return {f"[{key!r}]": child for key, child in space.spaces.items()}
+    return {write_path([key], root=""): child for key, child in space.spaces.items()}
 
 
 def _spaces_by_place(
     space: gymnasium.spaces.Tuple[Any] | gymnasium.spaces.OneOf[Any],
 ) -> dict[str, Space]:
-    return {f"[{i}]": child for i, child in enumerate(space.spaces)}
+    return {write_path([i], root=""): child for i, child in enumerate(space.spaces)}
 
 
 def _space_of_items(space: gymnasium.spaces.Sequence) -> dict[str, Space]:

@@ -1,4 +1,4 @@
-"""Paths to the parts of an observation, as model configs write them.
+"""Paths to the parts of an observation, as messages and model configs write them.
 
 There are two spellings. `obs['arm']['camera']` is a path in Python syntax, as in `SpaceInfo.path`
 and in messages. `arm.camera` is its short form, which joins the keys with dots. Places in a Tuple
@@ -20,6 +20,21 @@ _STEP = re.compile(r"""\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]|\[-?\d+\]|\[:\]
 _ROOT = re.compile(r"\w+")
 #: A key in double quotes that Python itself would write in single quotes.
 _DOUBLE_QUOTES = re.compile(r"""\["([^"'\\]*)"\]""")
+
+
+def write_path(keys: Iterable[str | int], root: str = "obs") -> str:
+    """Return the path to an entry, in Python syntax: what `find_path` reads.
+
+    Args:
+        keys: The keys of Dicts and places in Tuples that lead to the entry.
+        root: The path with which it begins; `"obs"` for the observation, `""` for the last steps
+            of a path.
+
+    Example:
+        >>> write_path(["arm", "camera", 0])
+        "obs['arm']['camera'][0]"
+    """
+    return root + "".join(f"[{key!r}]" for key in keys)
 
 
 def find_path(written: str, paths: Iterable[str], key: str) -> str:

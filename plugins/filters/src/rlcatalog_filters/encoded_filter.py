@@ -20,7 +20,14 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog.reporting import warn_caller
-from rlcatalog.spaces import find_path, is_image, is_in_part, matching_paths, parts_above
+from rlcatalog.spaces import (
+    find_path,
+    is_image,
+    is_in_part,
+    matching_paths,
+    parts_above,
+    write_path,
+)
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import Moments, RunningStat, worst_place
@@ -441,8 +448,8 @@ def _mask_leaves(leaves: Sequence[Leaf], action_mask_key: str | None) -> list[Le
     if action_mask_key is None:
         return []
     masks = matching_paths(action_mask_key, parts_above(leaf.path for leaf in leaves))
-    key = f"[{action_mask_key!r}]"
-    path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
+    key = write_path([action_mask_key], root="")
+    path = write_path(action_mask_key.split("."), root="")
     mask_leaves = []
     for leaf in leaves:
         # Leaves that are called like the mask are left alone at any depth.
