@@ -23,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "repository",
     "clean_tree",
+    "live_policy",
 ]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 
@@ -30,7 +31,7 @@ exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 
 #: Titles as targets, named as on a forge: `config.md#activations`.
 myst_heading_anchors = 4
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
 #: Several pages are also read where the repository is browsed, and begin where they are included.
 suppress_warnings = ["myst.header"]
 #: `$ ` before a command and the output below it are not copied.
@@ -94,4 +95,18 @@ html_static_path = ["_static"]
 #: Guides come before reference pages in the results of the search.
 html_search_scorer = str(Path(__file__).parent / "_static/scorer.js")
 html_css_files = ["site.css"]
-html_js_files = ["tables.js"]
+html_js_files = ["tables.js", "home.js"]
+html_logo = html_favicon = "_static/logo.svg"
+#: The green of the logo, dark enough for text on white, and light enough for text on black.
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#0b6e55",
+        "color-brand-content": "#0b6e55",
+        "color-brand-visited": "#0b6e55",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#5fd3ab",
+        "color-brand-content": "#5fd3ab",
+        "color-brand-visited": "#5fd3ab",
+    },
+}

@@ -187,10 +187,10 @@ def draw_tools(pen: Pen, garden: Garden) -> None:
 
 
 def tool_in_use(garden: Garden) -> int | None:
-    """Return the last tool; watering and picking stay visible for some steps."""
+    """Return the tool to show; watering and picking stay visible for some steps."""
     if garden.action is None:
         return None
-    for tool in (1, 2):
+    for tool in (2, 1):  # after picking it waters at once
         if garden.steps - garden.last_use[tool] < AFTERGLOW:
             return tool
     return int(garden.action["tool"])

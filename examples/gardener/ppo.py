@@ -5,6 +5,7 @@ from garden import Garden
 from rlcatalog_ppo import PPO
 
 config = {"fcnet_hiddens": [64, 64]}
-algo = PPO(Garden, {"model": config, "total_steps": 200_000})
+settings = {"model": config, "total_steps": 200_000}
+algo = PPO(Garden, settings)
 algo.learn(200_000)
 algo.policy.save("gardener")

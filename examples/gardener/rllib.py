@@ -6,7 +6,8 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from rlcatalog_rllib import configure, to_policy
 
 config = {"fcnet_hiddens": [64, 64]}
-algo = configure(PPOConfig(), Garden, model=config).build_algo()
-while algo.train()["num_env_steps_sampled_lifetime"] < 200_000:
-    pass
+settings = configure(PPOConfig(), Garden, model=config)
+algo = settings.build_algo()
+for _ in range(50):
+    algo.train()
 to_policy(algo).save("gardener")

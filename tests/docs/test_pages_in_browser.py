@@ -157,6 +157,50 @@ def test_pictures_have_dark_colours(page, address):
     assert find_faults(page, address, PICTURES_WITHOUT_DARK_COLOURS) == {}
 
 
+#: What the page has loaded, in bytes, as sent by the server.
+LOADED_BYTES = """
+performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
+  .reduce((sum, entry) => sum + entry.encodedBodySize, 0)
+"""
+
+
+@pytest.mark.parametrize("width", [PHONE, SCREEN])
+def test_home_loads_at_most_two_and_a_half_megabytes(page, address, width):
+    page.show_as(width=width, scheme="light")
+    page.open(f"{address}/index.html")
+    page.evaluate("new Promise((resume) => setTimeout(resume, 1000))")  # the films
+
+    assert 100_000 < page.evaluate(LOADED_BYTES) <= 2_500_000
+
+
+#: Clicks the button of the exported policy, and returns the length of its longest episode.
+PLAY_AN_EPISODE = """
+(async () => {
+  document.querySelector(".live button").click();
+  const figure = document.querySelector(".live");
+  const end = Date.now() + 50_000;
+  while (Number(figure.dataset.best ?? 0) < 500 && Date.now() < end) {
+    await new Promise((resume) => setTimeout(resume, 50));
+  }
+  return [figure.dataset.best, figure.querySelector("figcaption").textContent];
+})()
+"""
+
+
+@pytest.mark.skipif(
+    not (SITE / "_static/live/onnxruntime").is_dir(),
+    reason="the site was built without onnxruntime-web: run `npm ci` in examples/browser",
+)
+def test_policy_in_the_page_holds_its_pole_for_500_steps(page, address):
+    page.show_as(width=LAPTOP, scheme="light")
+    page.open(f"{address}/index.html?fast")
+
+    best, text = page.evaluate(PLAY_AN_EPISODE)
+
+    assert best == "500", text
+    assert page.errors == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_console_shows_no_errors(page, address, scheme):
     page.show_as(width=LAPTOP, scheme=scheme)
