@@ -143,13 +143,13 @@ class TensorPendulum(TensorEnv):
 
 
 class RandomGroupsEnv:
-    """Environment whose observations are random values of a Dict space, as a dict of tensors.
+    """Environment whose observations are random values of a space, for a Dict as a dict of tensors.
 
     Episodes end at random, and rewards are random too. It checks that actions are in their space.
 
     Args:
         num_envs: Number of environments.
-        observation_space: The Dict; an entry `"action_mask"` allows at least one action.
+        observation_space: The space; an entry `"action_mask"` allows at least one action.
         action_space: The space that actions are checked against.
         seed: Seed for the observations and the ends of episodes.
         end_probability: How likely a step ends an episode.
@@ -161,7 +161,7 @@ class RandomGroupsEnv:
     def __init__(
         self,
         num_envs: int,
-        observation_space: spaces.Dict,
+        observation_space: gym.Space,
         action_space: gym.Space,
         seed: int = 0,
         end_probability: float = 0.2,
@@ -175,14 +175,18 @@ class RandomGroupsEnv:
         self.actions: list = []
         self._end_probability = end_probability
         self._rng = np.random.default_rng(seed)
-        observation_space.seed(seed)
+        self._is_dict = isinstance(observation_space, spaces.Dict)
+        self._groups = observation_space if self._is_dict else spaces.Dict(obs=observation_space)
+        self._groups.seed(seed)
         self._obs = self._draw()
 
-    def observe(self) -> dict[str, Tensor]:
+    def observe(self) -> Tensor | dict[str, Tensor]:
         """Return the current observations."""
-        return self._obs
+        return self._obs if self._is_dict else self._obs["obs"]
 
-    def step(self, actions: object) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+    def step(
+        self, actions: object
+    ) -> tuple[Tensor | dict[str, Tensor], Tensor, Tensor, Tensor]:
         """Check the actions, and draw the next observations."""
         self._check(actions)
         self.actions.append(actions)
@@ -191,12 +195,12 @@ class RandomGroupsEnv:
         draws = self._rng.random(self.num_envs)
         terminated = torch.from_numpy(draws < self._end_probability / 2)
         truncated = torch.from_numpy(draws > 1 - self._end_probability / 2)
-        return self._obs, rewards, terminated, truncated
+        return self.observe(), rewards, terminated, truncated
 
     def _draw(self) -> dict[str, Tensor]:
-        samples = [self.observation_space.sample() for _ in range(self.num_envs)]
+        samples = [self._groups.sample() for _ in range(self.num_envs)]
         obs = {}
-        for name, space in self.observation_space.items():
+        for name, space in self._groups.items():
             values = np.stack([sample[name] for sample in samples])
             if name == "action_mask":
                 values[:, 0] = 1

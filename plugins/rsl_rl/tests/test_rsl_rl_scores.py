@@ -71,14 +71,11 @@ CASES = {
 
 def make_random_runner(observation_space, action_space, model_config, num_envs=8, **settings):
     """Return a runner for random observations of a space."""
-    groups_space = observation_space
     groups = None
     if isinstance(observation_space, Dict):
         names = list(observation_space)
         groups = {"actor": names, "critic": names}
-    else:
-        groups_space = Dict({"policy": observation_space})
-    tensor_env = RandomGroupsEnv(num_envs, groups_space, action_space)
+    tensor_env = RandomGroupsEnv(num_envs, observation_space, action_space)
     env = CatalogEnv(RslEnv(tensor_env), action_space, observation_space)
     # The last epochs' weights must not matter for the first minibatch.
     config = catalog_config(model_config, groups, steps=9, num_mini_batches=2, **settings)

@@ -19,7 +19,13 @@ from rlcatalog.frameworks import Evaluation
 from rlcatalog_policy import State
 from rlcatalog_rsl_rl.spaces import ObservationGroups, Space, free_actions
 from rlcatalog_rsl_rl.value_parameters import find_value_parameters
-from rlcatalog_torch import TORCH_INITIALIZERS, as_torch, flat_sample, reset_output_layers
+from rlcatalog_torch import (
+    TORCH_INITIALIZERS,
+    as_torch,
+    flat_sample,
+    keep_filter_in_state_dict,
+    reset_output_layers,
+)
 
 #: Defaults of config keys, as rsl_rl's own nets are: the critic has layers of its own, a Gaussian's
 #: standard deviations do not depend on the observation, and layers begin with PyTorch's values.
@@ -154,8 +160,7 @@ class CatalogActor(nn.Module):
         self._value_parameters: list[nn.Parameter] = []
         self.to(obs.device or "cpu")
         self._value_parameters = self._find_value_parameters(obs)
-        self.register_state_dict_post_hook(_add_statistics)
-        self.register_load_state_dict_pre_hook(_take_statistics)
+        keep_filter_in_state_dict(self, self.policy.filter)
 
     # --- weights ----------------------------------------------------------------------------------
 
@@ -519,32 +524,3 @@ def _in_time(rows: Tensor, length: int | None) -> Tensor:
     if length is None:
         return rows
     return rows.view(-1, length, *rows.shape[1:]).transpose(0, 1)
-
-
-# --- the filter's statistics in a checkpoint ------------------------------------------------------
-
-#: The names of the statistics in the actor's state dict begin with this.
-_FILTER = "filter."
-
-
-def _add_statistics(
-    actor: CatalogActor, state_dict: dict[str, Any], prefix: str, _metadata: Any
-) -> None:
-    """Add the statistics of the policy's filter to a state dict."""
-    if actor.policy.filter is not None:
-        for name, array in actor.policy.filter.saved_state().items():
-            state_dict[prefix + _FILTER + name] = torch.as_tensor(array)
-
-
-def _take_statistics(
-    actor: CatalogActor,
-    state_dict: dict[str, Any],
-    prefix: str,
-    *_others: Any,
-) -> None:
-    """Take the statistics of the policy's filter out of a state dict."""
-    start = prefix + _FILTER
-    names = [name for name in state_dict if name.startswith(start)]
-    statistics = {name.removeprefix(start): state_dict.pop(name).cpu().numpy() for name in names}
-    if actor.policy.filter is not None and statistics:
-        actor.policy.filter.set_state(statistics)

@@ -14,6 +14,7 @@ from .dtypes import (
     to_float32_at_least as to_float32_at_least,
 )
 from .distribution_views import TorchDistribution as TorchDistribution, as_torch as as_torch
+from .filter_statistics import keep_filter_in_state_dict as keep_filter_in_state_dict
 from .learner import TorchLearner as TorchLearner
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2
 from .nn import (

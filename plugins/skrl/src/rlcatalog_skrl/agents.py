@@ -1,0 +1,106 @@
+"""skrl's PPO, with and without a memory, for catalog models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skrl.agents.torch.ppo import PPO as SkrlPPO
+from skrl.agents.torch.ppo import PPO_RNN as SkrlPPO_RNN
+
+from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog_skrl.model import CatalogModel
+
+
+class _CatalogAgent:
+    """What both agents do beside skrl's: check the settings, let the filter learn, and check the
+    numbers of each rollout.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        self._model = _model_of(arguments["models"])
+        super().__init__(**arguments)
+        settings: Any = self.cfg  # type: ignore[attr-defined]  # of skrl's agent
+        if settings.observation_preprocessor:
+            raise NotServedError(
+                "observation_preprocessor: skrl would scale masks and choices too, and the policy"
+                " would not know it. Set observation_filter='MeanStdFilter' in the model config."
+            )
+        self._model.has_own_agent = True
+        _check_sequences(self._model, settings, arguments.get("memory"))
+
+    def update(self, *, timestep: int, timesteps: int) -> None:
+        """Update the weights from a rollout; then let the filter learn from it, and check the
+        numbers of its steps.
+
+        Raises:
+            NonFiniteError, ObservationError, ActionMaskError: A step of the rollout had wrong
+                numbers; the message names it.
+        """
+        agent: Any = self
+        super().update(timestep=timestep, timesteps=timesteps)  # type: ignore[misc]
+        self._model.forget()
+        self._model.learn_filter(agent.memory.get_tensor_by_name("observations").flatten(0, 1))
+        self._model.policy.check()
+
+
+class PPO(_CatalogAgent, SkrlPPO):
+    """skrl's PPO for a `CatalogModel` without a memory.
+
+    Args:
+        arguments: The arguments of skrl's PPO.
+    """
+
+
+class PPO_RNN(_CatalogAgent, SkrlPPO_RNN):  # noqa: N801  (skrl's name)
+    """skrl's PPO_RNN for a `CatalogModel` with a memory.
+
+    skrl 2.1.1 uses one list for the memory before and after a step, so that it stores the latter.
+    This class gives each its own.
+
+    Args:
+        arguments: The arguments of skrl's PPO_RNN.
+    """
+
+    def record_transition(self, **arguments: Any) -> None:
+        """Store a step with the memory before it."""
+        super().record_transition(**arguments)
+        # `act` writes the memory after the next step into `_rnn_final_states`.
+        self._rnn_final_states = dict(self._rnn_initial_states)
+
+
+def _model_of(models: dict[str, Any]) -> CatalogModel:
+    """Return the catalog model that is both the policy and the value function.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    model = models.get("policy")
+    if not isinstance(model, CatalogModel) or models.get("value") is not model:
+        raise ConfigError(
+            "models: expected {'policy': model, 'value': model} with one CatalogModel; found"
+            f" {', '.join(f'{name!r}: {type(one).__name__}' for name, one in models.items())}."
+        )
+    return model
+
+
+def _check_sequences(model: CatalogModel, settings: Any, memory: Any) -> None:
+    """Check that minibatches contain whole sequences.
+
+    Raises:
+        ConfigError: They do not, or the memory holds more than a rollout.
+    """
+    if not model.policy.memory or memory is None:
+        return
+    if model.sequence_length is None:
+        model.sequence_length = int(settings.rollouts)
+    length = model.sequence_length
+    if settings.rollouts % length:
+        raise ConfigError(
+            f"sequence_length={length}: expected a divisor of rollouts={settings.rollouts}."
+        )
+    sequences = memory.num_envs * settings.rollouts // length
+    if sequences % settings.mini_batches:
+        raise ConfigError(
+            f"mini_batches={settings.mini_batches}: expected a divisor of the {sequences}"
+            f" sequences of {length} steps in a rollout."
+        )
