@@ -50,9 +50,7 @@ def settings_of(steps: int, **settings: Any) -> dict[str, Any]:
     return {"rollouts": steps, "experiment": experiment, **settings}
 
 
-def make_agent(
-    env: Any, model: Any, agent_class: Any, steps: int, **settings: Any
-) -> Any:
+def make_agent(env: Any, model: Any, agent_class: Any, steps: int, **settings: Any) -> Any:
     """Return an agent for a model that is both its policy and its value function."""
     return agent_class(
         models={"policy": model, "value": model},

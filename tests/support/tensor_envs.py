@@ -184,9 +184,7 @@ class RandomGroupsEnv:
         """Return the current observations."""
         return self._obs if self._is_dict else self._obs["obs"]
 
-    def step(
-        self, actions: object
-    ) -> tuple[Tensor | dict[str, Tensor], Tensor, Tensor, Tensor]:
+    def step(self, actions: object) -> tuple[Tensor | dict[str, Tensor], Tensor, Tensor, Tensor]:
         """Check the actions, and draw the next observations."""
         self._check(actions)
         self.actions.append(actions)

@@ -60,16 +60,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("sequence_length", [8, 4])
-@pytest.mark.parametrize("name", CASES)
+#: A rollout of 8 steps is one sequence; with a memory, also two.
+SEQUENCES = [(name, 8) for name in CASES] + [("lstm", 4), ("attention", 4), ("mask, lstm", 4)]
+
+
+@pytest.mark.parametrize(("name", "sequence_length"), SEQUENCES)
 def test_first_minibatch_scores_actions_as_acting_did(name, sequence_length):
     observation_space, action_space, model_config = CASES[name]
     tensor_env = RandomGroupsEnv(8, observation_space, action_space)
     agent, env = make_catalog_agent(
         tensor_env, model_config, sequence_length=sequence_length, mini_batches=2
     )
-    if sequence_length == 4 and not env.policy.memory:
-        pytest.skip("there is no memory")
     scores = record_first_scores(agent, update=2)  # its rollout begins within episodes
 
     make_trainer(agent, env, updates=2).train()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skrl.agents.torch.ppo import PPO as SkrlPPO
-from skrl.agents.torch.ppo import PPO_RNN as SkrlPPO_RNN
+from skrl.agents.torch.ppo import PPO as SkrlPPO, PPO_RNN as SkrlPPO_RNN
 
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_skrl.model import CatalogModel
@@ -51,7 +50,7 @@ class PPO(_CatalogAgent, SkrlPPO):
     """
 
 
-class PPO_RNN(_CatalogAgent, SkrlPPO_RNN):  # noqa: N801  (skrl's name)
+class PPO_RNN(_CatalogAgent, SkrlPPO_RNN):
     """skrl's PPO_RNN for a `CatalogModel` with a memory.
 
     skrl 2.1.1 uses one list for the memory before and after a step, so that it stores the latter.
