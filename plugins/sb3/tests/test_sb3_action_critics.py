@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Sequence, Tuple
 from sb3_contrib import TQC
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.logger import Logger
@@ -171,6 +171,47 @@ def copy_parameters(source, target):
     with torch.no_grad():
         for theirs, ours in zip(target.parameters(), source.parameters(), strict=True):
             theirs.copy_(ours)
+
+
+@ALGORITHMS
+def test_keys_about_the_observation_reach_the_critics(algorithm):
+    items = Sequence(Box(-1, 1, (2,)), stack=True)
+    space = Dict({"camera": Box(0, 255, (3, 12, 12), np.uint8), "items": items})
+    convs = {"conv_filters": [[4, 3, 2]], "conv_flatten": True}
+    config = {"sequence_max_len": 64, "image_layout": "chw", **convs, "critic": convs}
+
+    model = make(algorithm, for_sb3(Arm(observation_space=space), config), config).learn(15)
+
+    extractor = model.policy.actor.features_extractor
+    for critic in model.policy.critic.critics:
+        assert critic.preprocessor.shape == extractor.preprocessor.shape
+        assert critic.resolution.config["image_layout"] == "chw"
+
+
+def test_key_about_the_observation_is_refused_in_a_critic():
+    with pytest.raises(ConfigError, match="about both the policy and the critic"):
+        make(SAC, for_sb3(Arm()), {"critic": {"image_layout": "chw"}})
+
+
+class Features(nn.Module):
+    """A module with a layer for three observations and three values of the action."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, inputs):
+        return torch.relu(self.layer(torch.cat([inputs["obs"], inputs["action"]], dim=1)))
+
+
+def test_instance_is_copied_for_each_critic_and_target():
+    instance = Features()
+    model = make(SAC, for_sb3(Arm()), {"critic": {"custom_model": instance}}).learn(15)
+
+    layers = [instance.layer]
+    for critic in (*model.critic.critics, *model.critic_target.critics):
+        layers.append(critic.trunk.module.layer)
+    assert len({layer.weight.data_ptr() for layer in layers}) == 5
 
 
 # --- actions of several Boxes ---------------------------------------------------------------------

@@ -623,5 +623,5 @@ def test_features_extractor_refuses_a_critic(algorithm, flatten):
         env = for_sb3(env, VECTOR)
         policy = "MlpPolicy"
 
-    with pytest.raises(NotServedError, match=r"^critic: .*PPO or A2C and CatalogPol"):
+    with pytest.raises(NotServedError, match=r"^critic: .*CatalogSACPolicy.*PPO and A2C"):
         algorithm(policy, env, policy_kwargs=extractor_kwargs(VECTOR), buffer_size=10)

@@ -395,6 +395,22 @@ class Catalog:
         """Check and complete a model config (see `Schema.parse`)."""
         return self.schema.parse(config)
 
+    def action_critic_config(self, config: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return the model config of a critic for the values of actions, or None without one.
+
+        Algorithms such as SAC build their policy and their critics one by one. The key `critic` is
+        then the config of the critics, which also have the keys about the observation from the
+        config around it.
+
+        Args:
+            config: The whole model config.
+
+        Raises:
+            ConfigError: A key or a value is wrong, or the key is not for a critic.
+            NotServedError: The config has `obs_groups`.
+        """
+        return self._snapshot.action_critic_config(config)
+
     def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
         """Return the config keys that a part reads: the keys of its package, and the shared
         keys in `reads`.

@@ -16,6 +16,7 @@ from rlcatalog.choice import PartAddresses, Resolution, model_stages
 from rlcatalog.choice.critic import (
     check_critic_keys,
     check_instances,
+    config_of_action_critic,
     is_complete,
     parse_critic,
     shared_keys,
@@ -123,6 +124,23 @@ class CatalogSnapshot:
             keys += [long_names.get(key.name, key.name) for key in keys_of(struct)]
         keys += part.declaration.named_keys
         return list(dict.fromkeys(keys))  # each key once
+
+    def action_critic_config(self, config: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return the config of a critic for the values of actions; see
+        `Catalog.action_critic_config`.
+        """
+        parsed = self.schema.parse(config)
+        if parsed["obs_groups"]:
+            raise NotServedError(
+                "obs_groups: a critic for the values of actions sees the same observation as the"
+                " policy. Remove obs_groups from the model config."
+            )
+        check_critic_keys(parsed)
+        if parsed["critic"] is None:
+            return None
+        no_defaults = None
+        critic = parse_critic(self.schema, parsed, no_defaults, self._shared_keys)
+        return config_of_action_critic(parsed, critic, self.registry)
 
     # --- a whole pipeline, remembered -------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rlcatalog.config.flat import FlatConfig
-from rlcatalog.config.kernel_keys import NOT_IN_CRITIC, SHARED_BY_SIDES
+from rlcatalog.config.kernel_keys import ABOUT_OBSERVATION, NOT_IN_CRITIC, SHARED_BY_SIDES
 from rlcatalog.config.schema import Schema
 from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog.plugins import Part
@@ -16,21 +16,28 @@ from rlcatalog.plugins.registry import Registry
 
 #: Kinds of parts that both sides of a model share.
 _SHARED_KINDS = ("preprocessor", "filter", "action_dist", "env_wrapper")
+#: Those of them that the observation passes.
+_KINDS_OF_OBSERVATION = ("preprocessor", "filter", "env_wrapper")
 
 
 def shared_keys(registry: Registry) -> frozenset[str]:
     """Return the config keys that a critic has from the policy's config: the keys about the
     observation, the action, or both sides.
     """
-    of_both_sides: set[str] = set()
-    of_models: set[str] = set()
+    return SHARED_BY_SIDES | _keys_of_kinds(registry, _SHARED_KINDS)
+
+
+def _keys_of_kinds(registry: Registry, kinds: Collection[str]) -> set[str]:
+    """Return the config keys of parts of these kinds that no other kind of part has."""
+    of_kinds: set[str] = set()
+    of_others: set[str] = set()
     for part in registry:
-        keys = of_both_sides if part.kind in _SHARED_KINDS else of_models
+        keys = of_kinds if part.kind in kinds else of_others
         struct = registry.config_struct_of(part)
         if struct is not None:
             names = registry.key_names.get(struct, {})
             keys |= {names.get(field, field) for field in struct.__struct_fields__}  # type: ignore[attr-defined]
-    return SHARED_BY_SIDES | (of_both_sides - of_models)
+    return of_kinds - of_others
 
 
 def check_critic_keys(config: FlatConfig) -> None:
@@ -91,6 +98,25 @@ def parse_critic(
     parsed["freeze_parts"] = []  # the names are those of the model of both sides
     parsed.catalog = config.catalog
     return parsed
+
+
+def config_of_action_critic(
+    config: FlatConfig, critic: FlatConfig, registry: Registry
+) -> dict[str, Any]:
+    """Return the model config of a critic for the values of actions, which is built on its own.
+
+    Args:
+        config: The whole config.
+        critic: The critic's config, from `parse_critic`.
+        registry: The parts.
+
+    Returns:
+        The keys that the caller set for the critic, and those about the observation from the whole
+        config, because the critic gets the same encoded observations as the policy.
+    """
+    keys = ABOUT_OBSERVATION | _keys_of_kinds(registry, _KINDS_OF_OBSERVATION)
+    of_observation = {key: value for key, value in config.explicit.items() if key in keys}
+    return {**of_observation, **critic.explicit}
 
 
 def _check_keys(keys: Iterable[str], shared: Collection[str]) -> None:

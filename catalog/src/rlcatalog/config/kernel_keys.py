@@ -197,13 +197,17 @@ READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
 IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
 #: Keys that have no effect beside a critic → what they need.
 IDLE_WITH_CRITIC = {"vf_memory": "no critic"}
+#: Keys about the observation, which each model of an agent gets in the same form.
+ABOUT_OBSERVATION = frozenset({
+    "_disable_preprocessor_api", "action_mask_key", "check_observations", "custom_preprocessor",
+    "embeddings", "image_layout", "observation_filter", "scale_integers",
+})  # fmt: skip
 #: Keys about the observation, the action, or both sides of a model. A critic has the policy's
 #: values.
-SHARED_BY_SIDES = frozenset({
-    "_disable_action_flattening", "_disable_preprocessor_api", "action_bounds", "action_mask_key",
-    "check_observations", "custom_action_dist", "custom_preprocessor", "embeddings", "freeze_parts",
-    "image_layout", "max_seq_len", "observation_filter", "scale_integers",
-})  # fmt: skip
+SHARED_BY_SIDES = ABOUT_OBSERVATION | {
+    "_disable_action_flattening", "action_bounds", "custom_action_dist", "freeze_parts",
+    "max_seq_len",
+}  # fmt: skip
 #: Keys about the last layers of a policy, or about its value, which a critic does not have.
 NOT_IN_CRITIC = frozenset({
     "critic", "free_log_std", "no_final_linear", "obs_groups", "vf_memory", "vf_share_layers",

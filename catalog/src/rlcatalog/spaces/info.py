@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.spaces.paths import write_path
@@ -161,6 +162,22 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
     def is_integer_box(self) -> bool:
         """Whether this is a Box of integers or bools."""
         return self.kind == "box" and (self.dtype or "").startswith(("int", "uint", "bool"))
+
+    @property
+    def is_float_box(self) -> bool:
+        """Whether this is a Box of floats."""
+        return self.kind == "box" and not self.is_integer_box
+
+    @property
+    def consists_of_bounded_boxes(self) -> bool:
+        """Whether this is a Box of floats with finite bounds, or a Tuple or Dict of such Boxes."""
+        leaves = [space for space in self.walk() if not space.is_composite]
+        for leaf in leaves:
+            if not leaf.is_float_box:
+                return False
+            if not np.isfinite(leaf.low).all() or not np.isfinite(leaf.high).all():
+                return False
+        return bool(leaves)
 
     def split(self, value: Any) -> list[Any]:
         """Split one Tuple or Dict value, or a batch of them, into its entries, in the space's

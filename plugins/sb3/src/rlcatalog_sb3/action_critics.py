@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gymnasium import spaces
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
@@ -110,14 +111,11 @@ class WithCatalogCritics(SavablePolicy):
                 " layer on, so they share no layer with the actor. Remove it."
             )
         lookup = Lookup.of(observation_space, action_space, model_config, catalog)
-        if lookup.values["obs_groups"] is not None:
-            raise NotServedError(
-                f"obs_groups: the actor and the critics of {name} see the whole observation."
-                " Remove it from the model config."
-            )
         actor_config = dict(lookup.config or {})
         # Plain data, which may be set before the constructor of the module.
-        self.critic_config = actor_config.pop("critic", None) or {}
+        self.given_critic_config = actor_config.pop("critic", None) or {}
+        whole_config = {**actor_config, "critic": self.given_critic_config}
+        self.critic_config = lookup.catalog.action_critic_config(whole_config)
         self.actor_config = actor_config
         self.catalog = catalog
         self.n_critics = n_critics
@@ -135,11 +133,12 @@ class WithCatalogCritics(SavablePolicy):
     def make_critic(self, features_extractor: None = None) -> CatalogCritics:
         """Build the critics; Stable-Baselines3 calls it once more for the target networks."""
         extractor = self._extractor
-        action_size = math.prod(self.action_space.shape or ())
+        # Stable-Baselines3 passes actions that are scaled to [-1, 1].
+        scaled_actions = spaces.Box(-1.0, 1.0, (math.prod(self.action_space.shape or ()),))
         critics = [
             build_action_critic(
                 extractor.env_observation_space,
-                action_size,
+                scaled_actions,
                 self.critic_config,
                 num_outputs=self.outputs_per_critic,
                 catalog=extractor.catalog,
@@ -180,7 +179,7 @@ class WithCatalogCritics(SavablePolicy):
         model_config = {
             **self._extractor.resolved_rules,
             **self.actor_config,
-            "critic": self.critic_config,
+            "critic": self.given_critic_config,
         }
         return {
             "observation_space": self.observation_space,

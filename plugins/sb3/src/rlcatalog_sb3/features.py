@@ -18,11 +18,7 @@ from rlcatalog.actions import mask_entry
 from rlcatalog.catalog import build_model
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog_sb3.flat_spaces import (
-    check_encoding,
-    consists_of_bounded_boxes,
-    is_float_box,
-)
+from rlcatalog_sb3.flat_spaces import check_encoding
 from rlcatalog_sb3.memories import run_without_memory
 from rlcatalog_sb3.observations import make_encoder, make_flat_encoder
 from rlcatalog_sb3.refusals import algorithm_around, refuse_filter
@@ -151,9 +147,10 @@ def _build_parts(catalog: Catalog, origin: Origin | None, resolution: Resolution
     refuse_filter(resolution)
     if resolution.critic is not None:
         raise NotServedError(
-            "critic: a features extractor is only a trunk, and Stable-Baselines3's DQN, SAC and TD3"
-            " have their own critics. Train with PPO or A2C and CatalogPolicy, which serve it, or"
-            " remove critic and obs_groups from the model config."
+            "critic: a features extractor is only a trunk. For SAC, TD3 and TQC, CatalogSACPolicy,"
+            " CatalogTD3Policy and CatalogTQCPolicy build the critics. PPO and A2C with"
+            " CatalogPolicy train a critic of observations. Use one of them, or remove critic and"
+            " obs_groups from the model config."
         )
     for slot in ("memory", "head"):
         if resolution.choices[slot].part is not None:
@@ -222,7 +219,8 @@ def _refuse_flat_actions(origin: Origin) -> None:
             of bounded Boxes of floats.
     """
     info = SpaceInfo.read(origin.action_space, "action")
-    is_served = info.kind == "discrete" or is_float_box(info) or consists_of_bounded_boxes(info)
+    is_of_floats = info.is_float_box or info.consists_of_bounded_boxes
+    is_served = info.kind == "discrete" or is_of_floats
     if not is_served:
         raise NotServedError(
             f"{info.describe()}: DQN needs a Discrete; SAC and TD3 need a Box of floats, or a Tuple"

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog import Catalog, Preprocessor, SpaceInfo, default_catalog
+from rlcatalog import Catalog, Preprocessor, default_catalog
 from rlcatalog.actions import ActionCodec, action_codec, first_row, mask_method
 from rlcatalog.catalog import make_env
 from rlcatalog.choice import Resolution
@@ -303,12 +303,12 @@ def flat_actions(codec: ActionCodec) -> Space:
         if codec.scalar:  # a single choice
             return spaces.Discrete(counts[0])
         return spaces.MultiDiscrete(counts)
-    if consists_of_bounded_boxes(codec.info):
+    if codec.info.is_composite and codec.info.consists_of_bounded_boxes:
         low, high = codec.limits
         return BoxOfBoxes(low.astype(np.float32), high.astype(np.float32))
     low = np.full(codec.width, -_LARGEST)
     high = np.full(codec.width, _LARGEST)
-    if is_float_box(codec.info):
+    if codec.info.is_float_box:
         space_low, space_high = codec.limits
         low = np.clip(space_low, -_LARGEST, _LARGEST)
         high = np.clip(space_high, -_LARGEST, _LARGEST)
@@ -333,23 +333,6 @@ class BoxOfBoxes(spaces.Box):
         return bool((np.abs(other.low) >= _LARGEST).all())
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def consists_of_bounded_boxes(info: SpaceInfo) -> bool:
-    """Return whether a space is a Tuple or Dict of Boxes of floats with finite bounds."""
-    if not info.is_composite:
-        return False
-    leaves = [space for space in info.walk() if not space.is_composite]
-    for leaf in leaves:
-        is_bounded = is_float_box(leaf) and np.isfinite(leaf.low).all()
-        if not is_bounded or not np.isfinite(leaf.high).all():
-            return False
-    return bool(leaves)
-
-
-def is_float_box(info: SpaceInfo) -> bool:
-    """Return whether a space is a single Box of floats."""
-    return info.kind == "box" and not info.is_integer_box
 
 
 def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:

@@ -15,7 +15,6 @@ from rlcatalog.config import activation_name, same
 from rlcatalog.errors import ConfigError, nearest, shown
 from rlcatalog.plugins import Part
 from rlcatalog_sb3.algorithms import TrainingLoop
-from rlcatalog_sb3.flat_spaces import is_float_box
 from rlcatalog_sb3.spaces import has_images
 
 #: PyTorch modules (without arguments) → the catalog's names for activations.
@@ -347,7 +346,7 @@ def _translate_log_std_init(argument: _Argument) -> dict[str, Any]:
     resolution = argument.resolution
     info = resolution.action
     dist = resolution.part("action_dist")
-    if not is_float_box(info) or not _may_read_key(resolution, dist, "free_log_std"):
+    if not info.is_float_box or not _may_read_key(resolution, dist, "free_log_std"):
         raise ConfigError(
             f"policy_kwargs: {argument.text}: {dist.name}, the distribution for {info.describe()},"
             " has no separate log standard deviations (free_log_std). Leave it out."

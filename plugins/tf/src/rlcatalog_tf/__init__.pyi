@@ -1,5 +1,10 @@
 import typing
 
+from .action_critic import (
+    ActionCritic as ActionCritic,
+    build_action_critic as build_action_critic,
+    dueling_values as dueling_values,
+)
 from .dtypes import (
     HALF as HALF,
     dtype_of as dtype_of,
