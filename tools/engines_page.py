@@ -20,8 +20,8 @@ LIBRARIES = ROOT / "docs/other_libraries.toml"
 TARGET = ROOT / "docs/engines.md"
 #: The table's halves: one of nine columns is too wide for any page.
 HALVES = {
-    "own": ("ppo", "single_file", "rllib", "rllib_dqn"),
-    "sb3": ("sb3", "sb3_maskable", "sb3_recurrent", "sb3_dqn", "sb3_off_policy"),
+    "own": ("ppo", "single_file", "rllib", "rllib_dqn", "rllib_sac"),
+    "sb3": ("sb3", "sb3_maskable", "sb3_recurrent", "sb3_dqn", "sb3_off_policy", "sb3_critics"),
 }
 
 

@@ -78,7 +78,7 @@ class LocalRLlib:
         Args:
             env: An id, a class, or a function without arguments that returns an environment.
             model: Model config. Without `fcnet_hiddens`, the model has one layer of 8 units.
-            algo: "ppo", "appo", "impala" or "dqn".
+            algo: "ppo", "appo", "impala", "dqn" or "sac".
             num_envs: Number of environments of a runner.
             steps_per_env: Steps that a runner takes in each environment per call of `sample`.
             num_runners: Number of runners in other processes.
@@ -90,11 +90,18 @@ class LocalRLlib:
         from ray.rllib.algorithms.dqn import DQNConfig
         from ray.rllib.algorithms.impala import IMPALAConfig
         from ray.rllib.algorithms.ppo import PPOConfig
+        from ray.rllib.algorithms.sac import SACConfig
         from ray.tune.registry import register_env
 
         import rlcatalog_rllib
 
-        classes = {"ppo": PPOConfig, "appo": APPOConfig, "impala": IMPALAConfig, "dqn": DQNConfig}
+        classes = {
+            "ppo": PPOConfig,
+            "appo": APPOConfig,
+            "impala": IMPALAConfig,
+            "dqn": DQNConfig,
+            "sac": SACConfig,
+        }
         config = classes[algo]()
         config.debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
         config.env_runners(

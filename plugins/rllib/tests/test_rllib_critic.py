@@ -14,7 +14,6 @@ from gymnasium.spaces import Dict, Discrete, MultiBinary
 from hidden_level_env import STEPS, HiddenLevel
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.algorithms.sac import SACConfig
 from torch import nn
 from torch_weights import assert_every_weight_changed, copy_weights
 
@@ -326,15 +325,11 @@ def test_instance_in_a_critic_is_not_copied():
     assert module.model.critic.module is instance
 
 
-@pytest.mark.parametrize(
-    ("config_class", "env", "message"),
-    [
-        (DQNConfig, "CartPole-v1", "critic: RLlib's DQN learns.*Use PPO"),
-        (SACConfig, "Pendulum-v1", "critic: RLlib's SAC learns.*Use PPO"),
-    ],
-)
-def test_algorithms_of_action_values_name_those_that_serve(config_class, env, message):
-    config = rlcatalog_rllib.configure(config_class(), env, model={"critic": {}})
+@pytest.mark.parametrize("keys", [{}, {"obs_groups": GROUPS}], ids=["critic", "obs_groups"])
+def test_dqn_refuses_a_critic_and_names_what_serves(keys):
+    config = rlcatalog_rllib.configure(
+        DQNConfig(), HiddenLevel, model={"critic": {"fcnet_hiddens": [6]}, **keys}
+    )
 
-    with pytest.raises(NotServedError, match=message):
+    with pytest.raises(NotServedError, match=r"critic: RLlib's DQN learns.*Use PPO"):
         config.rl_module_spec.build()

@@ -31,7 +31,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
-from rlcatalog_rllib.refusals import check_q_served, check_served, check_soft_served
+from rlcatalog_rllib.refusals import check_q_served, check_served
 from rlcatalog_torch import FullyConnectedNetwork
 
 FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
@@ -136,13 +136,11 @@ def test_views_that_skip_states_are_rejected():
     assert "shift='-n:-1'" in str(caught.value)
 
 
-def test_algorithms_of_action_values_reject_a_critic():
+def test_dqn_rejects_a_critic():
     policy = rlcatalog.build(FOUR_NUMBERS, TWO_CHOICES, {"critic": {}}, "torch")
 
     with pytest.raises(NotServedError, match="RLlib's DQN learns"):
         check_q_served(policy, settings={})
-    with pytest.raises(NotServedError, match="RLlib's SAC learns"):
-        check_soft_served(policy)
 
 
 def test_missing_plugin_error_names_the_node_and_the_version():

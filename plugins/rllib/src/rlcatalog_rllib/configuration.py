@@ -46,11 +46,14 @@ from rlcatalog_rllib.private_api import (
     given_module_to_env,
 )
 from rlcatalog_rllib.recipe import Recipe, choose_parts, prefix_errors
-from rlcatalog_rllib.refusals import check_config, learns_offline
-from rlcatalog_rllib.spaces import Space, encoded_space
+from rlcatalog_rllib.refusals import check_config, check_soft_served, learns_offline
+from rlcatalog_rllib.spaces import FlatActions, Space, encoded_space
 from rlcatalog_rllib.tune_search import check_encoding, search_options
 
 _LOG = logging.getLogger(__name__)
+
+#: Name of SAC's module class.
+_SAC_MODULE = "CatalogSACModule"
 
 
 def configure(
@@ -196,6 +199,11 @@ class _Request(NamedTuple):
     module_to_env: MakeConnectors | None
     lr_parts: dict[str, float]
 
+    @property
+    def has_action_critics(self) -> bool:
+        """Whether the algorithm has critics that are not part of the policy."""
+        return self.module_name == _SAC_MODULE
+
 
 class _EnvFacts(NamedTuple):
     """What is read from an environment that is created once, and closed again.
@@ -272,6 +280,7 @@ def _configure_agent(config: AlgorithmConfig, request: _Request) -> AlgorithmCon
             model,
             request.env.catalog,
             defaults,
+            has_action_critics=request.has_action_critics,
         )
 
     def build_with(values: Mapping[str, Any]) -> Policy:
@@ -385,7 +394,12 @@ def _configure_agents(
         defaults = ray_config.engine_defaults(config, action_space)
         with prefix_errors(partial("policy {!r}".format, name)):
             recipe, policy = choose_parts(
-                obs_space, action_space, policy_config, user_env.catalog, defaults
+                obs_space,
+                action_space,
+                policy_config,
+                user_env.catalog,
+                defaults,
+                has_action_critics=request.has_action_critics,
             )
         recipes[name] = recipe
         specs[name] = _spec(recipe, policy, request.module_name, lr_parts=request.lr_parts)
@@ -545,9 +559,13 @@ def _spec(
     if lr_parts:
         check_lr_parts(lr_parts, policy.model)
         model_config[LR_PARTS] = dict(lr_parts)
+    action_space = policy.action_space
+    if module == _SAC_MODULE and policy.resolution.action.is_composite:
+        check_soft_served(policy)
+        action_space = FlatActions(policy)
     return RLModuleSpec(
         module_class=getattr(rlcatalog_rllib, module),  # a class of this package
         observation_space=encoded_space(policy),
-        action_space=policy.action_space,
+        action_space=action_space,
         model_config=model_config,
     )

@@ -14,6 +14,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+from rlcatalog import SpaceInfo
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_rllib.private_api import (
@@ -45,9 +46,16 @@ def engine_defaults(config: AlgorithmConfig, action_space: Space | None = None) 
         defaults["action_bounds"] = "clip"
     # SAC needs a bounded distribution. Subclasses of its config are recognised, too.
     is_sac = any(cls.__name__ == "SACConfig" for cls in type(config).__mro__)
-    if is_sac and isinstance(action_space, spaces.Box):
+    if is_sac and action_space is not None and _consists_of_floats(action_space):
         defaults["custom_action_dist"] = "squashed_gaussian"
     return defaults
+
+
+def _consists_of_floats(action_space: Space) -> bool:
+    """Return whether actions are a Box, or a Tuple or Dict of bounded Boxes of floats."""
+    if isinstance(action_space, spaces.Box):
+        return True
+    return SpaceInfo.read(action_space, "action").consists_of_bounded_boxes
 
 
 def modules_defaults() -> dict[str, Any]:

@@ -49,7 +49,12 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     Raises:
         NotServedError: The model does not; the message gives the reason.
     """
-    _refuse_critic(policy, "DQN")
+    if policy.resolution.critic is not None:
+        raise NotServedError(
+            "critic: RLlib's DQN learns the values of actions with the policy's own model, and"
+            " would not train a critic. Use PPO, APPO, IMPALA or SAC, or remove critic and"
+            " obs_groups from the model config."
+        )
     if not _has_value_per_action(policy):
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; found {policy.action_space} with"
@@ -73,7 +78,6 @@ def check_soft_served(policy: Policy) -> None:
     Raises:
         NotServedError: The model does not; the message gives the reason.
     """
-    _refuse_critic(policy, "SAC")
     if policy.frozen_parts:
         raise NotServedError(
             "freeze_parts: SAC's critics are built like the policy, and its learner trains all of"
@@ -86,20 +90,11 @@ def check_soft_served(policy: Policy) -> None:
         )
     if not _has_value_per_action(policy) and not _is_bounded_and_differentiable(policy):
         raise NotServedError(
-            "SAC needs a Discrete, or a bounded Box of floats whose distribution has bounded"
-            f" samples with gradients; found {policy.action_space} with the distribution"
+            "SAC needs a Discrete, or a bounded Box of floats, or a Tuple or Dict of them, whose"
+            " distributions have bounded samples with gradients; found"
+            f" {policy.action_space} with the distribution"
             f" {policy.resolution.dists.part.name!r}."
-            " For a Box, use custom_action_dist='squashed_gaussian' (rlcatalog-bounded)."
-        )
-
-
-def _refuse_critic(policy: Policy, algorithm: str) -> None:
-    """Raise an error if a policy has a critic of its own, which the algorithm would not train."""
-    if policy.resolution.critic is not None:
-        raise NotServedError(
-            f"critic: RLlib's {algorithm} learns the values of actions, not of observations, and"
-            " would not train a critic of its own. Use PPO, APPO or IMPALA, or remove critic and"
-            " obs_groups from the model config."
+            " For Boxes, use custom_action_dist='squashed_gaussian' (rlcatalog-gaussian)."
         )
 
 
@@ -115,7 +110,10 @@ def _is_bounded_and_differentiable(policy: Policy) -> bool:
     """
     has_head = policy.resolution.choices["head"].part is not None
     codec = policy.action_codec
-    draws_bounded_numbers = not codec.scalar and codec.raw_kind == "bounded"
+    draws_bounded_numbers = not codec.scalar
+    for leaf in codec.leaves:
+        if leaf.counts is not None or leaf.raw_kind != "bounded":
+            draws_bounded_numbers = False
     # A user's distribution may lack this method.
     has_gradients = hasattr(policy.dist_class, "rsample")
     return draws_bounded_numbers and has_gradients and not has_head

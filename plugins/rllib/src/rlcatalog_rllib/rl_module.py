@@ -26,7 +26,14 @@ from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, ide
 from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
-from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, Space, original_space
+from rlcatalog_rllib.spaces import (
+    MASK,
+    OBS,
+    VIEWS,
+    Space,
+    original_action_space,
+    original_space,
+)
 from rlcatalog_torch import Padding, TorchModelV2, values_of
 
 #: Encoded observations in Ray's batches; see `rlcatalog_rllib.spaces`.
@@ -72,9 +79,11 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def setup(self) -> None:
         """Build the parts; called by Ray."""
-        self.recipe = Recipe.of(self.model_config)
+        self.recipe = self.read_recipe()
         self.policy = build_policy(
-            self.recipe, original_space(self.observation_space), self.action_space
+            self.recipe,
+            original_space(self.observation_space),
+            original_action_space(self.action_space),
         )
         check_served(self.policy)
         self.model: Any = self.policy.model
@@ -89,6 +98,10 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self._has_custom_loss = self.policy.overrides("custom_loss")
         self._has_metrics = self.policy.overrides("metrics")
         self.eval()  # until a learner calls train()
+
+    def read_recipe(self) -> Recipe:
+        """Return the recipe for the policy from the module's `model_config`."""
+        return Recipe.of(self.model_config)
 
     @property
     def has_memory(self) -> bool:

@@ -1,8 +1,9 @@
-"""The RLModule for SAC, with a catalog actor and critics that have trunks of the same kind."""
+"""The RLModule for SAC, with an actor and critics from the catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from rlcatalog import ModelV2, Policy
 from rlcatalog.catalog import build_model
 from rlcatalog.models import copying_instances
+from rlcatalog_rllib.recipe import Recipe, build_critic_of_actions
 from rlcatalog_rllib.refusals import check_soft_served
 from rlcatalog_rllib.rl_module import CatalogModule, Rows
 from rlcatalog_torch import flat_sample
@@ -91,8 +93,9 @@ class CatalogSACModule(CatalogModule, QNetAPI):
     Christodoulou 2019).
 
     The actor is the catalog's model and distribution, which must be bounded; the model's value
-    branch is not used. As in RLlib's module, densities refer to actions between -1 and 1, so that
-    the target entropy keeps its meaning.
+    branch is not used. The key `critic` is the model config of the critics; without it, they have
+    trunks of the actor's kind. As in RLlib's module, densities refer to actions between -1 and 1,
+    so that the target entropy keeps its meaning.
     """
 
     def setup(self) -> None:
@@ -112,24 +115,36 @@ class CatalogSACModule(CatalogModule, QNetAPI):
             low, high = (np.asarray(bound, np.float64) for bound in self.policy.action_codec.limits)
             self._log_scale = float(np.log((high - low) / 2).sum())
         if not self.inference_only:
-            critic_class = ChoiceCritic if self._has_choices else NumberCritic
             critic_count = 2 if self.twin_q else 1
-            self.critics = nn.ModuleList(critic_class(self.policy) for _ in range(critic_count))
+            self.critics = nn.ModuleList(self._make_critic() for _ in range(critic_count))
+            self.critics.eval()  # until a learner trains them, like the model
+
+    def read_recipe(self) -> Recipe:
+        """Return the recipe for the actor; the key `critic` is the config of the critics."""
+        return super().read_recipe().with_critics_apart()
+
+    def _make_critic(self) -> nn.Module:
+        """Return a critic with new weights."""
+        if self.recipe.action_critics is not None:
+            return build_critic_of_actions(self.recipe, self.policy)
+        if self._has_choices:
+            return ChoiceCritic(self.policy)
+        return NumberCritic(self.policy)
 
     @property
     def pi_encoder(self) -> Any:
-        """The actor, under the name that Ray's learner reads."""
-        return _WithoutValueBranch(self.model)
+        """The actor's weights, under the name that Ray's learner reads."""
+        return _Weights(_weights_of_actor(self.policy))
 
     @property
     def qf_encoder(self) -> Any:
-        """The first critic, under the name that Ray's learner reads."""
-        return _WithoutValueBranch(self.critics[0])
+        """The first critic's weights, under the name that Ray's learner reads."""
+        return _Weights(_weights_of_critic(self.critics[0]))
 
     @property
     def qf_twin_encoder(self) -> Any:
-        """The second critic, under the name that Ray's learner reads."""
-        return _WithoutValueBranch(self.critics[1])
+        """The second critic's weights, under the name that Ray's learner reads."""
+        return _Weights(_weights_of_critic(self.critics[1]))
 
     # --- acting -----------------------------------------------------------------------------------
 
@@ -145,6 +160,8 @@ class CatalogSACModule(CatalogModule, QNetAPI):
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
         rows = self.rows(batch)
         next_rows = self.rows(batch, batch[Columns.NEXT_OBS])
+        if not self.critics.training:
+            self.critics.train()  # see `run_model`
         if self._has_choices:
             return self._train_choices(rows, next_rows)
         return self._train_numbers(rows, next_rows, batch[Columns.ACTIONS])
@@ -159,16 +176,17 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         """
         results = _named_values(_values_of_critics(self.critics, rows.obs, actions))
         dist = self._dist(rows)
-        new_actions = flat_sample(dist.rsample())
-        results["logp_resampled"] = dist.logp(new_actions) + self._log_scale
-        # The actor's gradient passes through the critics, but not into their weights.
-        self.critics.requires_grad_(False)
-        results["q_curr"] = _smallest(_values_of_critics(self.critics, rows.obs, new_actions))
-        self.critics.requires_grad_(True)
+        sample = dist.rsample()
+        # In this form, because a distribution knows its own samples, and scores them more exactly.
+        results["logp_resampled"] = dist.logp(sample) + self._log_scale
+        with _without_weight_gradients(self.critics):
+            values = _values_of_critics(self.critics, rows.obs, flat_sample(sample))
+            results["q_curr"] = _smallest(values)
         with torch.no_grad():
             next_dist = self._dist(next_rows)
-            next_actions = flat_sample(next_dist.sample())
-            results["logp_next_resampled"] = next_dist.logp(next_actions) + self._log_scale
+            next_sample = next_dist.sample()
+            results["logp_next_resampled"] = next_dist.logp(next_sample) + self._log_scale
+            next_actions = flat_sample(next_sample)
             next_values = _values_of_critics(self.target, next_rows.obs, next_actions)
             results["q_target_next"] = _smallest(next_values)
         return results
@@ -232,23 +250,66 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return ["target", "critics"]
 
 
-class _WithoutValueBranch:
-    """View of a net's parameters without its value branch, for Ray's learner."""
+class _Weights:
+    """Weights in the form in which Ray's learner reads a module's parameters."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, weights: Iterable[nn.Parameter]) -> None:
+        self._weights = list(weights)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        for name, weight in self._model.named_parameters():
-            if "value" not in name.split("."):
-                yield weight
+        return iter(self._weights)
+
+
+def _weights_of_actor(policy: Policy) -> list[nn.Parameter]:
+    """Return the weights of a policy's model without its value layer, in the model's order."""
+    computes_actions: set[nn.Parameter] = set()
+    for group in policy.parameter_groups():
+        if group["name"] in ("trunk", "head"):
+            computes_actions.update(group["params"])
+    weights = []
+    model: Any = policy.model  # a module of PyTorch
+    for name, weight in model.named_parameters():
+        # A user's trunk may have a layer of this name, too.
+        if "value" not in name.split(".") or weight in computes_actions:
+            weights.append(weight)
+    return weights
+
+
+def _weights_of_critic(critic: nn.Module) -> list[nn.Parameter]:
+    """Return a critic's weights, without the value branch of a `ChoiceCritic`'s model."""
+    weights = []
+    for name, weight in critic.named_parameters():
+        is_of_value = isinstance(critic, ChoiceCritic) and "value" in name.split(".")
+        if not is_of_value:
+            weights.append(weight)
+    return weights
+
+
+@contextmanager
+def _without_weight_gradients(critics: nn.Module) -> Iterator[None]:
+    """Context manager in which gradients pass through critics, but not into their weights."""
+    # A module of the user may have weights that never learn.
+    learning = [weight for weight in critics.parameters() if weight.requires_grad]
+    for weight in learning:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in learning:
+            weight.requires_grad_(True)
 
 
 def _values_of_critics(
     critics: Iterable[nn.Module], obs: Tensor, actions: Tensor | None = None
 ) -> list[Tensor]:
-    """Return each critic's values for raw actions, or for all actions if they are choices."""
-    return [critic(obs, actions) for critic in critics]
+    """Return each critic's values `[B]` for raw actions, or `[B, n]` for all actions if they are
+    choices.
+    """
+    values = [critic(obs, actions) for critic in critics]
+    if actions is None:
+        return values
+    # An `ActionCritic` returns the values of actions as `[B, 1]`.
+    return [value.reshape(len(obs)) for value in values]
 
 
 def _named_values(values: list[Tensor]) -> dict[str, Any]:

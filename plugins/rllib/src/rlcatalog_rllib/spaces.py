@@ -87,6 +87,29 @@ def original_space(space: Space) -> Space:
     return original
 
 
+class FlatActions(spaces.Box):
+    """Raw actions for a Tuple or Dict of bounded Boxes, side by side, in place of their space.
+
+    The learners of some algorithms, such as SAC, only train modules whose actions are a Box.
+
+    Args:
+        policy: The policy that draws the raw actions.
+
+    Attributes:
+        original_space: The environment's action space.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        low, high = policy.action_codec.limits
+        super().__init__(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+        self.original_space: Space = policy.action_space
+
+
+def original_action_space(space: Space) -> Space:
+    """Return the environment's action space, which `FlatActions` stores."""
+    return space.original_space if isinstance(space, FlatActions) else space
+
+
 def has_views(space: Space) -> bool:
     """Return whether encoded observations of a space contain views of the past."""
     return isinstance(space, spaces.Dict) and VIEWS in space.spaces
