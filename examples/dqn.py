@@ -1,8 +1,7 @@
 """Dueling double DQN in one file, with models from the catalog; PyTorch or TensorFlow.
 
-The catalog provides the preprocessor, the network for the observations, and the
-network's additional methods (`model_interface=`, see `model_apis`). This file contains
-the replay buffer, the target network, the loss and the training loop.
+The catalog provides the preprocessor and the network, which `build_action_critic`
+builds. This file contains the replay buffer, the loss and the training loop.
 
 It supports discrete actions, and models without a memory, including your own. If a Dict
 observation contains an action mask under `"action_mask"`, the forbidden actions are
@@ -14,6 +13,7 @@ Run it with `python examples/dqn.py --env CartPole-v1 --framework tf --seed 1`.
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-
-from rlcatalog import ModelCatalog
 
 #: With zero biases, the default, every kink of a ReLU network's first layer goes
 #: through the origin. Random biases spread the kinks over the observations, so that
@@ -106,6 +104,13 @@ def mask_of(obs: Any, n: int) -> np.ndarray:
     return np.ones(n, bool) if shown is None else np.asarray(shown, bool)
 
 
+def without_mask(obs: Any) -> Any:
+    """Return an observation as the network sees it."""
+    if not isinstance(obs, Mapping):
+        return obs
+    return {key: entry for key, entry in obs.items() if key != "action_mask"}
+
+
 def best(q: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the allowed actions that have the highest value, `[B]`."""
     return np.where(mask, q, -np.inf).argmax(axis=-1)
@@ -123,27 +128,20 @@ def torch_learner(
 
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=True)
 
-    def q_of(net: Any, obs: torch.Tensor) -> torch.Tensor:
-        out, _ = net({"obs": obs})
-        return net.get_q_values(out)
-
     @torch.inference_mode()
     def q_values(obs: np.ndarray) -> np.ndarray:
-        return q_of(model, torch.from_numpy(obs)).numpy()
+        return model(torch.from_numpy(obs)).numpy()
 
     def update(batch: Batch, lr: float) -> None:
         b = Batch(*map(torch.from_numpy, batch))
         with torch.no_grad():
             # Double: the network chooses the next action, the target network estimates
             # its value.
-            choice = (
-                q_of(model, b.next_obs)
-                .masked_fill(~b.next_mask, -torch.inf)
-                .argmax(dim=1, keepdim=True)
-            )
-            following = q_of(target, b.next_obs).gather(1, choice).squeeze(1)
+            hoped = model(b.next_obs).masked_fill(~b.next_mask, -torch.inf)
+            choice = hoped.argmax(dim=1, keepdim=True)
+            following = target(b.next_obs).gather(1, choice).squeeze(1)
             goal = b.reward + b.discount * following
-        taken = q_of(model, b.obs).gather(1, b.action[:, None]).squeeze(1)
+        taken = model(b.obs).gather(1, b.action[:, None]).squeeze(1)
         loss = mse_loss(taken, goal)
         optimizer.param_groups[0]["lr"] = lr
         optimizer.zero_grad()
@@ -159,38 +157,25 @@ def tf_learner(
     """Return the traced functions `q_values(obs) -> [B, n]` and `update(batch, lr)`."""
     from rlcatalog_tf import tf
 
-    weights = model.trainable_variables()
+    weights = model.trainable_variables
     optimizer = tf.keras.optimizers.Adam(lr)
     optimizer.build(weights)
-    space = model.obs_space
+    space = model.preprocessor.observation_space
     any_obs = tf.TensorSpec([None, *space.shape], space.dtype)
-
-    def q_of(net: Any, obs: Any) -> Any:
-        out, _ = net({"obs": obs})
-        return net.get_q_values(out)
-
-    @tf.function(input_signature=[any_obs])
-    def traced_q_values(obs: Any) -> Any:
-        return q_of(model, obs)
+    traced_q_values = tf.function(model, input_signature=[any_obs])
 
     @tf.function
     def step(b: Batch) -> None:
         # Double: the network chooses the next action, the target network estimates its
         # value.
-        hoped = tf.where(b.next_mask, q_of(model, b.next_obs), -np.inf)
-        following = tf.gather(
-            q_of(target, b.next_obs), tf.argmax(hoped, axis=1), batch_dims=1
-        )
+        hoped = tf.where(b.next_mask, model(b.next_obs), -np.inf)
+        choice = tf.argmax(hoped, axis=1)
+        following = tf.gather(target(b.next_obs), choice, batch_dims=1)
         goal = b.reward + b.discount * following
         with tf.GradientTape() as tape:
-            taken = tf.gather(q_of(model, b.obs), b.action, batch_dims=1)
+            taken = tf.gather(model(b.obs), b.action, batch_dims=1)
             loss = tf.reduce_mean(tf.square(taken - goal))
-        # A model that outputs Q-values also has a value layer, which is not used: its
-        # gradient is zero.
-        zero = tf.UnconnectedGradients.ZERO
-        optimizer.apply(
-            tape.gradient(loss, weights, unconnected_gradients=zero), weights
-        )
+        optimizer.apply(tape.gradient(loss, weights), weights)
 
     def update(batch: Batch, lr: float) -> None:
         optimizer.learning_rate.assign(lr)
@@ -216,32 +201,16 @@ def build(
     """Return the network and the target network."""
     if framework == "torch":
         import torch
-        from model_apis.torch import (
-            TorchDuelingQModel as DuelingQModel,
-            TorchQModel as QModel,
-        )
+
+        from rlcatalog_torch import build_action_critic
 
         torch.manual_seed(seed)
     else:
-        from model_apis.tf import DuelingQModel, QModel
-
-        from rlcatalog_tf import tf
+        from rlcatalog_tf import build_action_critic, tf
 
         tf.keras.utils.set_random_seed(seed)
-    interface = DuelingQModel if dueling else QModel
-    num_outputs = None if dueling else int(action_space.n)
-    nets = [
-        ModelCatalog.get_model_v2(
-            obs_space, action_space, num_outputs, model, framework, name, interface
-        )
-        for name in ("q", "target_q")
-    ]
-    if nets[0].get_initial_state():
-        raise ValueError(
-            "This example replays single steps; a model with memory needs sequences."
-        )
-    nets[1].set_weights(nets[0].get_weights())
-    return nets
+    net = build_action_critic(obs_space, action_space, model, dueling=dueling)
+    return [net, copy.deepcopy(net)]
 
 
 def train(
@@ -257,7 +226,7 @@ def train(
     """Train, play final episodes with the best actions, and return their returns.
 
     `env` is a Gymnasium id or a function that creates an environment, and `model` is
-    the model config. Without `dueling`, the model outputs one value per action.
+    the model config. Without `dueling`, the network has no separate value of states.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else partial(gym.make, env)
@@ -267,13 +236,15 @@ def train(
     start = int(action_space.start)
     rng = np.random.default_rng(seed)
     model = MODEL if model is None else model
-    preprocessor = ModelCatalog.get_preprocessor(played, model)
-    obs_space = preprocessor.observation_space
-    encode = preprocessor.transform
-    net, target = build(obs_space, action_space, framework, model, dueling, seed)
+    net, target = build(
+        played.observation_space, action_space, framework, model, dueling, seed
+    )
     make_learner = torch_learner if framework == "torch" else tf_learner
     q_values, update = make_learner(net, target, hyper.lr)
-    replay = Replay(hyper.buffer_size, obs_space, n)
+    replay = Replay(hyper.buffer_size, net.preprocessor.observation_space, n)
+
+    def encode(shown: Any) -> np.ndarray:
+        return net.preprocessor.transform(without_mask(shown))
 
     shown, _ = played.reset(seed=seed)
     obs = encode(shown)

@@ -1,17 +1,18 @@
 """Soft actor-critic in one file, with models from the catalog; PyTorch or TensorFlow.
 
-The catalog provides the preprocessor, the actor's network with its squashed Gaussian,
-and the critics' networks with additional methods (`model_interface=`, see
-`model_apis`). This file contains the replay buffer, the losses, the temperature and the
-training loop.
+The catalog provides the actor, a policy with a squashed Gaussian, and the critics,
+which `build_action_critic` builds. This file contains the replay buffer, the losses,
+the temperature and the training loop.
 
-It supports continuous actions, and models without a memory, including your own. Run it
-with `python examples/sac.py --env Pendulum-v1 --framework tf --seed 1`.
+It supports a bounded Box of actions, and models without a memory, including your own.
+For a critic, the action is one more entry of the observation. Run it with
+`python examples/sac.py --env Pendulum-v1 --framework tf --seed 1`.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,13 +22,11 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rlcatalog import ModelCatalog
+import rlcatalog
 
-#: The config of the actor, and of the critics. A critic has one network for the
-#: observation, and a second one for its features and the action; the interface builds
-#: the second from the same keys.
+#: The config of the actor, and of the critics.
 MODEL = {"fcnet_hiddens": [128, 128], "fcnet_activation": "relu"}
-Q_MODEL = {"fcnet_hiddens": [128], "fcnet_activation": "relu"}
+Q_MODEL = {"fcnet_hiddens": [128, 128], "fcnet_activation": "relu"}
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,7 @@ class Nets(NamedTuple):
     Taking the smaller of two values reduces overestimation.
     """
 
-    actor: Any
-    dist_class: Any
+    actor: rlcatalog.Policy
     critics: list[Any]
     targets: list[Any]
 
@@ -110,98 +108,65 @@ def build(
     """Return the actor and the critics."""
     if framework == "torch":
         import torch
-        from model_apis.torch import TorchContActionQModel as ContActionQModel
+
+        from rlcatalog_torch import build_action_critic
 
         torch.manual_seed(seed)
     else:
-        from model_apis.tf import ContActionQModel
-
-        from rlcatalog_tf import tf
+        from rlcatalog_tf import build_action_critic, tf
 
         tf.keras.utils.set_random_seed(seed)
-    dist_class, size = ModelCatalog.get_action_dist(
-        action_space, model, "squashed_gaussian", framework
-    )
-    actor = ModelCatalog.get_model_v2(
-        obs_space, action_space, size, model, framework, "actor"
-    )
-
-    def critic_of(name: str) -> Any:
-        return ModelCatalog.get_model_v2(
-            obs_space,
-            action_space,
-            num_outputs=None,
-            model_config=q_model,
-            framework=framework,
-            name=name,
-            model_interface=ContActionQModel,
-        )
-
-    critics = [critic_of("q"), critic_of("twin_q")]
-    targets = [critic_of("target_q"), critic_of("target_twin_q")]
-    for critic, target in zip(critics, targets, strict=True):
-        target.set_weights(critic.get_weights())
-    if any(net.get_initial_state() for net in (actor, *critics)):
+    config = {"custom_action_dist": "squashed_gaussian", **model}
+    actor = rlcatalog.build(obs_space, action_space, config, framework)
+    if actor.memory:
         raise ValueError(
             "This example replays single steps; a model with memory needs sequences."
         )
-    return Nets(actor, dist_class, critics, targets)
+    critics = [build_action_critic(obs_space, action_space, q_model) for _ in range(2)]
+    return Nets(actor, critics, targets=copy.deepcopy(critics))
 
 
-# --- in each framework: acting, and one training step ---------------------------------
+# --- in each framework: one training step ---------------------------------------------
 
 
 def torch_learner(
     nets: Nets, target_entropy: float, hyper: Hyper
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the functions `act(obs, explore) -> [B, ...]` and `update(batch)`."""
+) -> Callable[[Batch], None]:
+    """Return the function `update(batch)`."""
     import torch
     from torch.nn.functional import mse_loss
 
-    actor, dist_class, critics, targets = nets
+    actor = nets.actor.as_module()
+    critics = nets.critics
     log_alpha = torch.zeros((), requires_grad=True)
     q_weights = [p for critic in critics for p in critic.parameters()]
-    target_weights = [p for target in targets for p in target.parameters()]
+    target_weights = [p for target in nets.targets for p in target.parameters()]
     actor_optimizer = torch.optim.Adam(actor.parameters(), lr=hyper.lr, fused=True)
     q_optimizer = torch.optim.Adam(q_weights, lr=hyper.lr, fused=True)
     alpha_optimizer = torch.optim.Adam([log_alpha], lr=hyper.lr)
 
-    def policy(obs: torch.Tensor) -> Any:
-        out, _ = actor({"obs": obs})
-        return dist_class(out, actor)
-
-    def q_of(net: Any, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        out, _ = net({"obs": obs})
-        return net.get_single_q_value(out, action).squeeze(1)
-
     def smaller_q(
         pair: list[Any], obs: torch.Tensor, action: torch.Tensor
     ) -> torch.Tensor:
-        return torch.minimum(*(q_of(net, obs, action) for net in pair))
-
-    @torch.inference_mode()
-    def act(obs: np.ndarray, explore: bool) -> np.ndarray:
-        dist = policy(torch.from_numpy(obs))
-        return (dist.sample() if explore else dist.deterministic_sample()).numpy()
+        return torch.minimum(*(net(obs, action) for net in pair)).squeeze(1)
 
     def update(batch: Batch) -> None:
         b = Batch(*map(torch.from_numpy, batch))
         alpha = log_alpha.detach().exp()
         with torch.no_grad():
-            dist = policy(b.next_obs)
+            dist, _ = actor(b.next_obs)
             action = dist.sample()
-            following = smaller_q(targets, b.next_obs, action) - alpha * dist.logp(
-                action
-            )
+            next_q = smaller_q(nets.targets, b.next_obs, action)
+            following = next_q - alpha * dist.logp(action)
             goal = b.reward + hyper.gamma * (1 - b.terminal) * following
         q_loss = sum(
-            mse_loss(q_of(critic, b.obs, b.action), goal) for critic in critics
+            mse_loss(critic(b.obs, b.action).squeeze(1), goal) for critic in critics
         )
         q_optimizer.zero_grad()
         q_loss.backward()
         q_optimizer.step()
 
-        dist = policy(b.obs)
+        dist, _ = actor(b.obs)
         action = dist.rsample()  # the gradient goes through the action into the actor
         logp = dist.logp(action)
         actor_optimizer.zero_grad()
@@ -214,52 +179,41 @@ def torch_learner(
         with torch.no_grad():
             torch._foreach_lerp_(target_weights, q_weights, hyper.tau)
 
-    return act, update
+    return update
 
 
 def tf_learner(
     nets: Nets, target_entropy: float, hyper: Hyper
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the traced functions `act(obs, explore) -> [B, ...]` and
-    `update(batch)`.
-    """
+) -> Callable[[Batch], None]:
+    """Return the function `update(batch)`, whose step is traced."""
     from rlcatalog_tf import tf
 
-    actor, dist_class, critics, targets = nets
+    actor = nets.actor.as_module()
+    critics = nets.critics
     log_alpha = tf.Variable(0.0)
-    actor_weights = actor.trainable_variables()
-    q_weights = [v for critic in critics for v in critic.trainable_variables()]
-    target_weights = [v for target in targets for v in target.trainable_variables()]
+    actor_weights = actor.trainable_variables
+    q_weights = [v for critic in critics for v in critic.trainable_variables]
+    target_weights = [v for target in nets.targets for v in target.trainable_variables]
     optimizers = [tf.keras.optimizers.Adam(hyper.lr) for _ in range(3)]
     for optimizer, weights in zip(
         optimizers, (actor_weights, q_weights, [log_alpha]), strict=True
     ):
         optimizer.build(weights)
     actor_optimizer, q_optimizer, alpha_optimizer = optimizers
-    any_obs = tf.TensorSpec([None, *actor.obs_space.shape], actor.obs_space.dtype)
-
-    def policy(obs: Any) -> Any:
-        out, _ = actor({"obs": obs})
-        return dist_class(out, actor)
 
     def q_of(net: Any, obs: Any, action: Any) -> Any:
-        out, _ = net({"obs": obs})
-        return tf.squeeze(net.get_single_q_value(out, action), axis=1)
+        return tf.squeeze(net(obs, action), axis=1)
 
     def smaller_q(pair: list[Any], obs: Any, action: Any) -> Any:
         return tf.minimum(*(q_of(net, obs, action) for net in pair))
 
-    explored = tf.function(lambda obs: policy(obs).sample(), input_signature=[any_obs])
-    likeliest = tf.function(
-        lambda obs: policy(obs).deterministic_sample(), input_signature=[any_obs]
-    )
-
     @tf.function
     def step(b: Batch) -> None:
         alpha = tf.exp(log_alpha)
-        dist = policy(b.next_obs)
+        dist, _ = actor(b.next_obs)
         action = dist.sample()
-        following = smaller_q(targets, b.next_obs, action) - alpha * dist.logp(action)
+        next_q = smaller_q(nets.targets, b.next_obs, action)
+        following = next_q - alpha * dist.logp(action)
         goal = b.reward + hyper.gamma * (1 - b.terminal) * following
         with tf.GradientTape() as tape:
             losses = [
@@ -270,7 +224,7 @@ def tf_learner(
         q_optimizer.apply(tape.gradient(q_loss, q_weights), q_weights)
 
         with tf.GradientTape() as tape:
-            dist = policy(b.obs)
+            dist, _ = actor(b.obs)
             # The gradient goes through the action into the actor.
             action = dist.rsample()
             logp = dist.logp(action)
@@ -288,13 +242,10 @@ def tf_learner(
         for target, weight in zip(target_weights, q_weights, strict=True):
             target.assign_add(hyper.tau * (weight - target))
 
-    def act(obs: np.ndarray, explore: bool) -> np.ndarray:
-        return (explored if explore else likeliest)(obs).numpy()
-
     def update(batch: Batch) -> None:
         step(Batch(*map(tf.constant, batch)))
 
-    return act, update
+    return update
 
 
 # --- the loop -------------------------------------------------------------------------
@@ -322,18 +273,21 @@ def train(
     action_space = played.action_space
     action_space.seed(seed)
     rng = np.random.default_rng(seed)
-    preprocessor = ModelCatalog.get_preprocessor(played, model)
-    obs_space = preprocessor.observation_space
-    encode = preprocessor.transform
-    nets = build(obs_space, action_space, framework, model, q_model, seed)
+    nets = build(
+        played.observation_space, action_space, framework, model, q_model, seed
+    )
+    actor = nets.actor
     # The usual target is -1 per action between -1 and 1; in wider bounds the same
     # spread has more entropy.
     target_entropy = float(
         np.sum(np.log((action_space.high - action_space.low) / 2) - 1)
     )
     make_learner = torch_learner if framework == "torch" else tf_learner
-    act, update = make_learner(nets, target_entropy, hyper)
-    replay = Replay(hyper.buffer_size, obs_space, action_space)
+    update = make_learner(nets, target_entropy, hyper)
+    replay = Replay(hyper.buffer_size, actor.encoded_space, action_space)
+
+    def encode(shown: Any) -> np.ndarray:
+        return actor.preprocess([shown])[0]
 
     obs = encode(played.reset(seed=seed)[0])
     returns = []
@@ -343,7 +297,7 @@ def train(
         if t < hyper.learning_starts:
             action = action_space.sample()
         else:
-            action = act(obs[None], explore=True)[0]
+            action = actor.act_encoded(obs[None]).action[0]
         shown, reward, terminated, truncated, _ = played.step(action)
         next_obs = encode(shown)
         replay.add(obs, action, reward, terminated, next_obs)
@@ -363,7 +317,7 @@ def train(
     played.close()
     return play(
         make,
-        lambda shown: act(encode(shown)[None], explore=False)[0],
+        lambda shown: actor.act([shown], explore=False).action[0],
         episodes,
         seed + 10_000,
     )
