@@ -115,6 +115,27 @@ CASES = {
         critic={**LSTM_OF_CRITIC, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
         max_seq_len=7,
     ),
+    "past-actions-of-policy": make_case(
+        {"cart": CART, "secret": SECRET},
+        policy=["cart"],
+        lstm_use_prev_action=True,
+        lstm_use_prev_reward=True,
+        **LSTM,
+    ),
+    "past-actions-of-both": make_case(
+        {"cart": CART, "secret": SECRET},
+        policy=["cart"],
+        critic={**LSTM_OF_CRITIC, "lstm_use_prev_action": True},
+        lstm_use_prev_action=True,
+        **LSTM,
+    ),
+    "past-steps-of-attention": make_case(
+        {"cart": CART, "secret": SECRET},
+        policy=["cart"],
+        attention_use_n_prev_actions=2,
+        attention_use_n_prev_rewards=2,
+        **ATTENTION,
+    ),
     "attention-policy": make_case({"cart": CART, "secret": SECRET}, policy=["cart"], **ATTENTION),
     "attention-critic": make_case(
         {"cart": CART, "secret": SECRET}, policy=["cart"], critic=ATTENTION
@@ -127,10 +148,7 @@ CASES = {
     ),
 }
 MEMORIES = [name for name in CASES if "lstm" in name or "attention" in name]
-#: Cases whose models read only observations and their own states.
-WITHOUT_PAST = [name for name in CASES if "past" not in name]
 each_case = pytest.mark.parametrize("case", CASES)
-each_case_without_past = pytest.mark.parametrize("case", WITHOUT_PAST)
 each_memory = pytest.mark.parametrize("case", MEMORIES)
 
 BESIDE = CASES["vector"]
@@ -181,32 +199,57 @@ def secret_columns(policy):
 
 def gradients(policy, encoded):
     """Return the gradients of a model's outputs and of its values for encoded observations."""
-    backend = policy.backend
+    of_outputs, of_values = gradients_of(policy, encoded, "obs")
+    return of_outputs, of_values
+
+
+def gradients_of(policy, encoded, name):
+    """Return the gradients of a model's outputs and of its values for an entry of its input.
+
+    Args:
+        policy: The policy.
+        encoded: Encoded observations `[B, ...]`. The past steps of each row are random.
+        name: The entry, such as "obs" or "prev_actions".
+    """
     rows = len(encoded)
-    inputs, memory = backend.inputs_of(encoded, {}, policy.memory.start(rows))
+    rng = np.random.default_rng(0)
+    views = {}
+    for view, values in policy.views.see(policy.views.start(rows), encoded).items():
+        views[view] = rng.uniform(0.2, 1, np.shape(values)).astype(np.float32)
+    inputs, memory = policy.backend.inputs_of(encoded, views, policy.memory.start(rows))
     if policy.framework == "torch":
-        obs = inputs["obs"].clone().requires_grad_()
+        entry = inputs[name].clone().requires_grad_()
         lengths = torch.ones(rows, dtype=torch.int32) if memory else None
-        outputs, _ = policy.model({**inputs, "obs": obs}, memory, lengths)
-        values = policy.model.value_function()
+        outputs, _ = policy.model({**inputs, name: entry}, memory, lengths)
+        results = (outputs, policy.model.value_function())
         return [
-            torch.autograd.grad(result.sum(), obs, retain_graph=True)[0].numpy()
-            for result in (outputs, values)
+            gradient_or_zeros(
+                torch.autograd.grad(result.sum(), entry, retain_graph=True, allow_unused=True)[0],
+                entry,
+            )
+            for result in results
         ]
-    obs = tf.convert_to_tensor(inputs["obs"])
+    entry = tf.convert_to_tensor(inputs[name])
     lengths = tf.ones([rows], tf.int32) if memory else None
     with tf.GradientTape(persistent=True) as tape:
-        tape.watch(obs)
-        outputs, _ = policy.model({**inputs, "obs": obs, "is_training": True}, memory, lengths)
+        tape.watch(entry)
+        outputs, _ = policy.model({**inputs, name: entry, "is_training": True}, memory, lengths)
         values = policy.model.value_function()
-    return [to_array(tape.gradient(result, obs)) for result in (outputs, values)]
+    return [gradient_or_zeros(tape.gradient(result, entry), entry) for result in (outputs, values)]
+
+
+def gradient_or_zeros(gradient, entry):
+    """Return a gradient as an array; zeros if there is none, because nothing depends on it."""
+    if gradient is None:
+        return np.zeros(tuple(entry.shape), np.float32)
+    return to_array(gradient)
 
 
 # --- who sees what --------------------------------------------------------------------------------
 
 
 @frameworks
-@each_case_without_past
+@each_case
 def test_outputs_have_no_gradient_for_a_hidden_entry(case, framework):
     policy = build_case(case, framework)
     encoded = policy.preprocess(observations_of(policy))
@@ -217,6 +260,27 @@ def test_outputs_have_no_gradient_for_a_hidden_entry(case, framework):
     assert not of_outputs[:, hidden].any()  # exactly 0
     assert of_outputs.any()
     assert of_values[:, hidden].any()
+
+
+@frameworks
+@pytest.mark.parametrize(
+    ("case", "policy_reads", "critic_reads"),
+    [
+        ("past-actions-of-policy", True, False),
+        ("past-actions-of-critic", False, True),
+        ("past-actions-of-both", True, True),
+        ("past-steps-of-attention", True, False),
+    ],
+)
+def test_past_actions_reach_the_side_that_asks(case, policy_reads, critic_reads, framework):
+    policy = build_case(case, framework)
+    encoded = policy.preprocess(observations_of(policy))
+    (name,) = [view for view in policy.views.acting_names if "action" in view]
+
+    of_outputs, of_values = gradients_of(policy, encoded, name)
+
+    assert of_outputs.any() == policy_reads
+    assert of_values.any() == critic_reads
 
 
 @frameworks

@@ -7,6 +7,7 @@ import pytest
 from builders import assert_every_weight_changed
 from hidden_level_env import HiddenLevel
 
+import rlcatalog
 from rlcatalog_ppo import A2C, PPO
 
 pytestmark = pytest.mark.twins
@@ -30,6 +31,7 @@ LSTM = {"use_lstm": True, "lstm_cell_size": 5}
         (A2C, "torch", {}),
         (PPO, "torch", LSTM),
         (PPO, "tf", {}),
+        (A2C, "tf", {}),
         pytest.param(PPO, "tf", LSTM, marks=pytest.mark.slow),
     ],
 )
@@ -69,6 +71,59 @@ def test_trained_policy_acts_without_the_level():
     assert step.value is None
     with_level = algo.policy.act({"x": x, "level": level}, explore=False)
     np.testing.assert_array_equal(step.dist_inputs, with_level.dist_inputs)
+
+
+def gradients_for_observations(policy, encoded):
+    """Return the gradients of the outputs and of the values for encoded observations, as arrays."""
+    if policy.framework == "torch":
+        import torch
+
+        obs = torch.from_numpy(encoded).requires_grad_()
+        outputs, _ = policy.model({"obs": obs})
+        results = (outputs, policy.model.value_function())
+        return [
+            torch.autograd.grad(result.sum(), obs, retain_graph=True)[0].numpy()
+            for result in results
+        ]
+    import tensorflow as tf
+
+    obs = tf.convert_to_tensor(encoded)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(obs)
+        outputs, _ = policy.model({"obs": obs})
+        values = policy.model.value_function()
+    return [tape.gradient(result, obs).numpy() for result in (outputs, values)]
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_trained_logits_have_no_gradient_for_the_level(algorithm, framework, tmp_path):
+    options = {**SMALL, "framework": framework}
+    if algorithm is A2C:  # it has neither minibatches nor epochs
+        del options["minibatch_size"]
+        del options["num_epochs"]
+    nets = {"fcnet_hiddens": [8], "critic": {"fcnet_hiddens": [6]}}
+    algo = algorithm(HiddenLevel, {**options, "model": {**nets, "obs_groups": ALL_OF_BOTH}})
+    for _ in range(2):
+        algo.train()
+    observations = {
+        "level": np.full((4, 1), 0.5, np.float32),
+        "x": np.random.default_rng(0).uniform(-1, 1, (4, 2)).astype(np.float32),
+    }
+
+    encoded = algo.policy.preprocess(observations)
+    of_logits, of_values = gradients_for_observations(algo.policy, encoded)
+
+    assert not of_logits[:, 0].any()  # the level is the first entry of the Dict: exactly 0
+    assert of_logits[:, 1:].any()
+    assert of_values[:, 0].all()
+    # The saved policy does not ask for the level.
+    algo.policy.save(tmp_path)
+    loaded = rlcatalog.load(tmp_path)
+    step = loaded.act({"x": observations["x"]}, explore=False)
+    assert step.value is None
+    expected = algo.policy.act(observations, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
 
 
 # --- learning -------------------------------------------------------------------------------------
