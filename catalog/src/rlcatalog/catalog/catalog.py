@@ -20,8 +20,8 @@ from rlcatalog.choice.env_adapters import (
 )
 from rlcatalog.choice.environments import (
     EnvProperties,
-    close_env as close_env,
     class_name as class_name,
+    close_env as close_env,
     make_env as make_env,
     read_env,
     registered_id as registered_id,
