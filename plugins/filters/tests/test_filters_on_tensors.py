@@ -185,7 +185,7 @@ def test_filters_act_on_tensors_with_their_tensor_form():
     assert torch.equal(policy.preprocess(torch.ones(2, 3)), torch.full((2, 3), 0.5))
 
 
-def test_filters_that_cannot_learn_from_tensors_say_so():
+def test_filters_that_cannot_learn_from_tensors_refuse():
     policy = build_policy()
     policy.filter = Halving(policy.preprocessor, {})
 

@@ -195,6 +195,20 @@ def test_act_takes_a_mapping_such_as_a_tensordict():
     assert_same_step(step, policy.act(obs, explore=False))
 
 
+def test_act_takes_a_tensordict():
+    tensordict = pytest.importorskip("tensordict")
+    space = Dict({"inner": Dict({"a": Discrete(3)}), "action_mask": MultiBinary(4)})
+    policy = build_policy(space)
+    obs = sample_batch(space, rows=ROWS)
+    obs["action_mask"][:, 1] = 1
+    tensors = tensordict.TensorDict(to_tensors(obs), batch_size=[ROWS])
+
+    step = policy.act(tensors, explore=False)
+
+    assert_same_step(step, policy.act(obs, explore=False))
+    assert_same_as_tensors(policy.action_mask(tensors), policy.action_mask(obs))
+
+
 # --- masks ----------------------------------------------------------------------------------------
 
 MASKED_ACTIONS = {

@@ -64,7 +64,8 @@ class ActionCodec:
     scalar = False
     whole = False
     clips = False
-    #: The codec's tensor operations, for exported policies; None if the class has none.
+    #: The codec's tensor operations, for exported policies and for acting on tensors; None if the
+    #: class has none.
     lowered: ClassVar[type[LoweredActions] | None] = LoweredActions
     counts: tuple[int, ...] | None = None
     choices: Sequence[tuple[str, int]] = ()

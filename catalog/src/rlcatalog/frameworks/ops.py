@@ -159,6 +159,10 @@ class TensorOps(ABC, Generic[FrameworkTensor]):
         # A copy, because PyTorch warns of a read-only array, such as a space's bounds.
         return self.tensor(np.array(value), like)
 
+    def copy(self, x: FrameworkTensor) -> Any:
+        """Return a tensor with the same numbers that shares no memory with x."""
+        raise self._omitted("copy")
+
     def is_array(self, value: Any) -> bool:
         """Return whether a value is one tensor or array, not a structure."""
         raise self._omitted("is_array")

@@ -66,7 +66,7 @@ class Filter:
         statistics.
 
         `ops` is the tensor library's `TensorOps`. If it returns None, which is the default, the
-        exported policy expects filtered observations.
+        exported policy expects filtered observations, and a policy refuses to act on tensors.
         """
         return None
 

@@ -298,8 +298,9 @@ class Preprocessor:
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
 
-        `ops` is the tensor library's `TensorOps`. Exported policies use this function. If it
-        returns None, which is the default, the exported policy expects encoded observations.
+        `ops` is the tensor library's `TensorOps`. Exported policies use this function, and policies
+        that act on tensors. If it returns None, which is the default, the exported policy expects
+        encoded observations, and a policy refuses tensors.
         """
         return None
 

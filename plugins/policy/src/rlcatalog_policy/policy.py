@@ -406,7 +406,7 @@ class Policy:
             self._on_tensors().add_check_of_values(values)
         return values
 
-    def preprocess(self, obs: Batch, *, update: bool | Array | Tensor = False) -> Any:
+    def preprocess(self, obs: Batch, *, update: bool | Array | Tensor = False) -> Array:
         """Encode a batch of observations as the model reads them, and filter them.
 
         Args:
@@ -433,14 +433,15 @@ class Policy:
         """
         if are_tensors(obs):
             with self._model_lock:
-                return self._on_tensors().preprocess(obs, update)
+                filtered: Array = self._on_tensors().preprocess(obs, update)
+                return filtered
         encoded = self.encoder.transform_batch(obs)
         if self.filter is None:
             return encoded
         with self._model_lock:  # filtering reads statistics and writes new ones
-            return self.encoder.filter_batch(encoded, update)
+            return self.encoder.filter_batch(encoded, update)  # type: ignore[arg-type]  # an array
 
-    def action_mask(self, obs: Batch, *, idle: Array | None = None) -> Any:
+    def action_mask(self, obs: Batch, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, to pass them to `act_encoded`.
 
         They are booleans `[B, m]`, or None if the observation space has no mask.
@@ -454,7 +455,8 @@ class Policy:
         if are_tensors(obs):
             if idle is not None:
                 raise NotServedError("action_mask: idle rows are not supported for tensors.")
-            return self._on_tensors().action_mask(obs)
+            columns: Array | None = self._on_tensors().action_mask(obs)
+            return columns
         return self.masks.of(obs, idle)
 
     def as_module(self) -> Any:

@@ -215,9 +215,9 @@ class TensorActing:
                 observation_filter.learn_from_tensors(encoded, rows, self.ops)
         filtered: Any = self._filtered(encoded, checks)
         self.checks.add("preprocess call", checks)
-        if filtered is obs:
+        if filtered is visible_obs:
             # A simulator overwrites its observations at its next step.
-            filtered = filtered + 0
+            filtered = self.ops.copy(filtered)
         return filtered
 
     def _mask_in(self, obs: Batch) -> Any:

@@ -33,7 +33,7 @@ class Check(NamedTuple):
         is_right: Whether their numbers are right: a boolean tensor without axes.
         raise_error: Function of the same tensors as arrays that raises the error for them. It
             raises nothing if their numbers are right.
-        tensors: The tensors, or structures of tensors. They are no copies, so a simulator may have
+        tensors: The tensors, or structures of tensors. They are not copied, so a simulator may have
             overwritten them when the check is read.
     """
 

@@ -83,6 +83,9 @@ class TFOps(TensorOps):
     def booleans(self, value: Any, like: Tensor) -> Any:
         return tf.cast(tf.convert_to_tensor(value), tf.bool)
 
+    def copy(self, x: Tensor) -> Any:
+        return tf.identity(x)
+
     def is_array(self, value: Any) -> bool:
         return tf.is_tensor(value) or isinstance(value, np.ndarray)
 

@@ -387,7 +387,7 @@ class TorchBackend:
         """Return the length T of a batch's sequences, and where episodes begin, booleans `[S, T]`.
 
         Raises:
-            ModelContractError: The length is no integer, or the columns do not fit the rows.
+            ModelContractError: The length is not an integer, or the columns do not fit the rows.
             NotServedError: A view has fewer rows than the observations.
         """
         repeats = {name: n for name, n in self.policy.views.training_repeats.items() if n != 1}

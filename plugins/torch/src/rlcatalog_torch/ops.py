@@ -152,6 +152,9 @@ class TorchOps(TensorOps):
         array = np.asarray(value)
         return _constant(array.tobytes(), array.dtype.str, array.shape, like.device)
 
+    def copy(self, x: Tensor) -> Tensor:
+        return x.clone()
+
     def is_array(self, value: Any) -> bool:
         return isinstance(value, (Tensor, np.ndarray))
 

@@ -110,6 +110,7 @@ CALLS = (
     Call("all_finite", ([np.array([LOWEST, LOWEST])],), np.array(True)),
     Call("all_finite", ([X, np.array([1, np.inf], np.float32)],), np.array(False)),
     Call("where", (X > 0, X, -X), np.abs(X)),
+    Call("copy", (X,), X),
     Call("expand", (X[0], 2), np.stack([X[0], X[0]])),
     Call("constant", (Untouched(X[0]), X), X[0]),
     Call("total", ([X, X],), 2 * X),
