@@ -44,6 +44,11 @@ ASKERS = {
         "catalog/src/rlcatalog/actions/codec.py",
         "plugins/preprocessors/src/rlcatalog_preprocessors/actions",
     ),
+    "acting on tensors, if the backend has `tensor_device`": (
+        "plugins/policy/src/rlcatalog_policy/tensor_acting.py",
+        "plugins/policy/src/rlcatalog_policy/tensor_checks.py",
+        "plugins/policy/src/rlcatalog_policy/tensor_encoder.py",
+    ),
     "PPO, A2C and PG": (
         "plugins/ppo/src/rlcatalog_ppo/update.py",
         "plugins/ppo/src/rlcatalog_ppo/optimizer.py",

@@ -2,6 +2,8 @@
 
 Tensors on "meta" have no numbers, so reading one raises an error, and `NoTransfers` refuses
 operations between devices. Constants are uploaded at the first call, which runs outside it.
+
+Crosses: policy, torch, preprocessors, filters, lstm, attention, categorical, gaussian.
 """
 
 from __future__ import annotations
