@@ -26,7 +26,7 @@ from rlcatalog_sb3 import (
     for_sb3,
     to_policy,
 )
-from rlcatalog_torch import TorchModelV2, steps_of
+from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2, steps_of
 
 
 class GatedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,9 +79,11 @@ def catalog():
     return catalog
 
 
-def make_recurrent_ppo(catalog, widths, env="CartPole-v1", **settings):
+def make_recurrent_ppo(catalog, widths, env="CartPole-v1", custom_model=None, **settings):
     """Return an algorithm with a `Gated` memory of the given widths."""
     config = {"fcnet_hiddens": [8], "use_gated": True, "gated_widths": widths}
+    if custom_model is not None:
+        config["custom_model"] = custom_model
     defaults = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
     return RecurrentPPO(
         CatalogRecurrentPolicy,
@@ -106,6 +108,35 @@ def test_stored_actions_are_scored_as_when_sampled(catalog, widths):
     assert len(scores.logp) == 128  # 64 steps in each of two environments
     torch.testing.assert_close(scores.logp, scores.stored_logp, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(scores.values, scores.stored_values, rtol=1e-4, atol=1e-5)
+
+
+class RecordsTraining(FullyConnectedNetwork):
+    """A trunk that records whether each of its passes is one of training."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.passes = []
+
+    def forward(self, input_dict, state, seq_lens):
+        self.passes.append(bool(input_dict["is_training"]))
+        return super().forward(input_dict, state, seq_lens)
+
+
+def test_steps_after_a_start_in_a_sequence_are_trained(catalog):
+    model = make_recurrent_ppo(catalog, [5], custom_model=RecordsTraining)
+    model.learn(64)
+    batch = next(iter(model.rollout_buffer.get(64)))
+    starts = torch.ones_like(batch.episode_starts)  # each step is the first of its episode
+    passes = model.policy.model.trunk.passes
+    passes.clear()
+
+    model.policy.evaluate_actions(
+        batch.observations, batch.actions.long().flatten(), batch.lstm_states, starts
+    )
+
+    # Where episodes begin in the middle of sequences, the model runs step by step.
+    assert len(passes) > 1
+    assert all(passes)
 
 
 @pytest.mark.parametrize("widths", [[5], [4, 4], [5, 3, 2]], ids=str)

@@ -18,6 +18,7 @@ from stable_baselines3 import PPO
 import rlcatalog
 from rlcatalog.errors import MissingPluginError, UnknownConfigKeyError
 from rlcatalog_sb3 import CatalogPolicy
+from rlcatalog_sb3.algorithms import algorithm_class
 
 #: The package example-compass, which registers the models and the key that the script uses.
 EXAMPLE = Path(__file__).resolve().parents[2] / "example"
@@ -167,6 +168,19 @@ def test_algorithm_built_by_name_is_loaded_with_its_policy(tmp_path):
 
 
 # --- imports --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "package", "needs_extra"),
+    [("PPO", "stable_baselines3", False), ("TQC", "sb3_contrib", True)],
+)
+def test_missing_engine_has_its_install_line(algorithm, package, needs_extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)  # importing it is an error
+
+    with pytest.raises(MissingPluginError, match="which is not installed") as caught:
+        algorithm_class(algorithm)
+
+    assert ("sb3[contrib]" in str(caught.value)) == needs_extra
 
 
 def run_script(script):
