@@ -1,6 +1,7 @@
 """Environments of Gymnasium and sb3-contrib as they are: no forbidden action is taken.
 
-`make test` runs 2,000 steps of each case, `make attack` 100,000.
+`make test` runs 1,000 steps of each case, in which every environment ends an episode, and
+`make attack` 100,000.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def invalid_actions():
     return Guarded(envs.InvalidActionEnvDiscrete(dim=80, n_invalid_actions=60))
 
 
-@pytest.fixture(params=[2_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.fixture(params=[1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def steps(request):
     Guarded.steps = Guarded.forbidden = 0
     return request.param
@@ -44,11 +45,12 @@ def assert_no_forbidden_action(steps):
     assert Guarded.forbidden == 0
 
 
+@pytest.mark.grid
 @makers
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
 def test_ppo_takes_no_forbidden_action(make, mode, steps):
     envs = SyncVectorEnv([make] * 4, autoreset_mode=mode)
-    algo = PPO(envs, {"rollout_length": 256, "num_epochs": 1, "seed": 0, "model": SMALL})
+    algo = PPO(envs, {"rollout_length": 128, "num_epochs": 1, "seed": 0, "model": SMALL})
 
     while Guarded.steps < steps:  # some steps only begin an episode
         algo.train()
@@ -64,7 +66,7 @@ def test_sb3_takes_no_forbidden_action(make, steps):
     from rlcatalog_sb3 import CatalogPolicy, for_sb3
 
     envs = make_vec_env(lambda: for_sb3(rlcatalog.wrap_env(make()), SMALL), 4, seed=0)
-    model = sb3.PPO(CatalogPolicy, envs, n_steps=256, batch_size=256, n_epochs=1, device="cpu")
+    model = sb3.PPO(CatalogPolicy, envs, n_steps=128, batch_size=256, n_epochs=1, device="cpu")
     model.learn(steps)
 
     assert_no_forbidden_action(steps)
@@ -82,7 +84,7 @@ def test_rllib_takes_no_forbidden_action(make, steps):
 
     register_env("masked", lambda _: rlcatalog.wrap_env(make()))
     config = PPOConfig().debugging(seed=0, log_level="ERROR")
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=4, rollout_fragment_length=500)
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=4, rollout_fragment_length=250)
     runner = SingleAgentEnvRunner(config=configure(config, "masked", model=SMALL))
 
     while Guarded.steps < steps:  # `Guarded` wraps the environment, and counts its steps

@@ -4,6 +4,8 @@ follows that of the policy's memory.
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 import numpy as np
 import pytest
@@ -175,11 +177,16 @@ class JoinedPolicies:
         self.value_steps = play(value_policy, OBSERVATIONS)
 
 
+@cache  # several tests look at the same steps
+def join_policies(memory, framework):
+    config = WITHOUT_ACTIONS[memory]
+    return JoinedPolicies(config, config, SEPARATE, framework)
+
+
 @pytest.fixture
 def with_memory(memory, framework):
     """Policies whose value has the same memory as the policy."""
-    config = WITHOUT_ACTIONS[memory]
-    return JoinedPolicies(config, config, SEPARATE, framework)
+    return join_policies(memory, framework)
 
 
 @pytest.mark.grid

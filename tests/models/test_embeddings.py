@@ -53,6 +53,7 @@ def test_weights_mean_the_same_in_both_frameworks():
     np.testing.assert_allclose(step.value, expected.value, atol=1e-5)
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("critic", [None, {"fcnet_hiddens": [8]}], ids=["no-critic", "critic"])
 def test_loaded_policy_acts_the_same(critic, framework, tmp_path):
@@ -83,6 +84,7 @@ def test_copied_policy_acts_the_same(make_copy):
     np.testing.assert_array_equal(make_copy(policy).act(obs).dist_inputs, expected)
 
 
+@pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("space", [SPACE, spaces.Discrete(9)], ids=["dict", "discrete"])
 def test_frozen_policy_acts_the_same(space, framework):

@@ -540,9 +540,8 @@ class InvalidBatches:
         return changed
 
 
-@pytest.fixture
-def policy_and_batch(kind, framework):
-    """A policy for a kind of action, a batch that it acted on, and the log densities."""
+@cache  # four tests evaluate batches of a kind
+def make_policy_and_batch(kind, framework):
     policy = build_policy(kind, framework)
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
     batch = {"obs": obs}
@@ -553,6 +552,12 @@ def policy_and_batch(kind, framework):
     if "relaxed" not in kind and "autoregressive" not in kind:
         batch["dist_inputs"] = step.dist_inputs
     return policy, batch, step.logp
+
+
+@pytest.fixture
+def policy_and_batch(kind, framework):
+    """A policy for a kind of action, a batch that it acted on, and the log densities."""
+    return make_policy_and_batch(kind, framework)
 
 
 each_kind = pytest.mark.parametrize("kind", [*ACTIONS, *DEPENDENT])

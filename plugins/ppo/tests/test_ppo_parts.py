@@ -56,6 +56,7 @@ def train_and_find_changes(algo):
     return {name for name in after if after[name].tobytes() != before[name].tobytes()}
 
 
+@pytest.mark.grid
 @both_frameworks
 @pytest.mark.parametrize("cls", [PPO, A2C, PG])
 def test_frozen_trunk_keeps_all_bytes(framework, cls):
