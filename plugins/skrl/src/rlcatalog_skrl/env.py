@@ -53,15 +53,16 @@ class CatalogEnv(Wrapper):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(env)
-        self._is_wrapped = isinstance(env, Wrapper)
-        if self._is_wrapped:
-            self._device = env.device
         if observation_space is None:
             observation_space = _space_of(env, "observation_space")
         if action_space is None:
             action_space = _space_of(env, "action_space")
         self.rows = FlatRows(observation_space)
-        self._action_rows = FlatRows(action_space)
+        #: The rows of actions that a wrapper of skrl inside takes; None without one.
+        self._action_rows: FlatRows | None = None
+        if isinstance(env, Wrapper):
+            self._device = env.device
+            self._action_rows = FlatRows(action_space)
         self.policy = _build_policy(observation_space, action_space, model_config, catalog)
         self.policy.to(str(self.device))
 
@@ -92,8 +93,7 @@ class CatalogEnv(Wrapper):
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Any]:
         """Turn raw actions `[N, width]` into actions of the environment, and step it."""
         env_actions = self.policy.adapt(actions, on_device=True)
-        if self._is_wrapped:
-            # The wrapper inside takes rows, too.
+        if self._action_rows is not None:
             env_actions = self._action_rows.flatten(env_actions)
         obs, rewards, terminated, truncated, info = self._env.step(env_actions)
         return (
@@ -105,8 +105,8 @@ class CatalogEnv(Wrapper):
         )
 
     def _row_of(self, obs: Any) -> Tensor:
-        if self._is_wrapped:
-            rows: Tensor = obs
+        if self._action_rows is not None:
+            rows: Tensor = obs  # the wrapper inside has made them
             return rows
         return self.rows.flatten(obs)
 
