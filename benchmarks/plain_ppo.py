@@ -135,11 +135,22 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
     """Trains for `total_steps`, rounded up to whole rollouts; `seconds` leave out set-up, `returns`
     is per episode.
     """
-    torch.manual_seed(seed)
-    t_max, n = hyper.rollout_length, hyper.num_envs
     envs = SyncVectorEnv(
-        [lambda: gym.make(env_id)] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP
+        [lambda: gym.make(env_id)] * hyper.num_envs,
+        copy=False,
+        autoreset_mode=AutoresetMode.SAME_STEP,
     )
+    return train(envs, hyper, total_steps, seed)
+
+
+def train(envs: Any, hyper: Hyper, total_steps: int, seed: int | None) -> dict[str, Any]:
+    """Trains in a vector environment, in either mode of autoreset, and closes it; see `run`.
+
+    In mode NEXT_STEP, the step that resets an environment is trained on like any other.
+    """
+    torch.manual_seed(0 if seed is None else seed)
+    t_max, n = hyper.rollout_length, hyper.num_envs
+    resets_at_once = envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     obs_shape, start = envs.single_observation_space.shape, envs.single_action_space.start
     agent = Agent(obs_shape[0], int(envs.single_action_space.n), hyper.hiddens, hyper.share)
     optimizer = torch.optim.Adam(agent.parameters(), lr=hyper.lr, eps=1e-5, fused=True)
@@ -155,7 +166,7 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
 
     rollouts = -(-total_steps // (t_max * n))
     begin = time.perf_counter()
-    obs[0] = envs.reset(seed=seed)[0]
+    obs[0] = envs.reset()[0] if seed is None else envs.reset(seed=seed)[0]
     for rollout in range(rollouts):
         cut_at, cut_obs = [], []  # (t, env) of the truncated episodes and their last observations
         for t in range(t_max):
@@ -168,7 +179,7 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
                 running_return[done] = 0.0
                 for i in np.flatnonzero(truncated & ~terminated):
                     cut_at.append((t, i))
-                    cut_obs.append(info["final_obs"][i])
+                    cut_obs.append(info["final_obs"][i] if resets_at_once else obs[t + 1][i])
         with torch.inference_mode():
             values[-1] = agent(obs_tensor[-1])[1].numpy()
             # a time limit is no end: the value of what would have followed is added to the reward.

@@ -11,6 +11,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
+from gymnasium import spaces
 
 Env = gymnasium.Env[Any, Any]
 
@@ -99,6 +101,170 @@ class Crafter(gymnasium.Env[Any, Any]):
         import crafter
 
         return crafter.Env(seed=seed)
+
+
+class TorchCartPole:
+    """CartPole as a simulator on a GPU has it: many environments in tensors.
+
+    An environment is reset in the step that ends its episode, and its last observation is not
+    returned.
+
+    Args:
+        num_envs: Number of environments.
+        device: Device of the tensors.
+    """
+
+    single_observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self, num_envs: int, device: str = "cpu") -> None:
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self._state = torch.zeros(num_envs, 4, device=self.device)
+        self._steps = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
+        self._generator = torch.Generator(self.device)
+
+    def reset(self, *, seed: int | None = None) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Begin all episodes."""
+        if seed is not None:
+            self._generator.manual_seed(seed)
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        self._begin(everywhere)
+        return self._state, {}
+
+    def step(
+        self, actions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """Take a step of 0.02 seconds, with the equations of Gymnasium."""
+        _, velocity, angle, spin = self._state.unbind(1)
+        force = torch.where(actions == 1, 10.0, -10.0)
+        sin, cos = angle.sin(), angle.cos()
+        push = (force + 0.05 * spin.square() * sin) / 1.1
+        angular = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * cos.square() / 1.1))
+        linear = push - 0.05 * angular * cos / 1.1
+        derivative = torch.stack([velocity, linear, spin, angular], 1)
+        self._state = self._state + 0.02 * derivative
+        self._steps = self._steps + 1
+        terminated = (self._state[:, 0].abs() > 2.4) | (self._state[:, 2].abs() > 0.2095)
+        truncated = self._steps >= 500
+        reward = torch.ones(self.num_envs, device=self.device)
+        self._begin(terminated | truncated)
+        return self._state, reward, terminated, truncated, {}
+
+    def _begin(self, rows: torch.Tensor) -> None:
+        """Begin episodes in some rows, booleans `[N]`."""
+        drawn = torch.rand(self.num_envs, 4, generator=self._generator, device=self.device)
+        self._state = torch.where(rows[:, None], 0.1 * drawn - 0.05, self._state)
+        self._steps = torch.where(rows, 0, self._steps)
+
+
+class TorchReach:
+    """Walk to a target on a board of 5 x 5 fields that is shown in the first step only.
+
+    Moves off the board are masked. As in ManiSkill, the observation before a reset is in
+    `final_observation`.
+
+    Args:
+        num_envs: Number of environments.
+        device: Device of the tensors.
+    """
+
+    single_observation_space = spaces.Dict(
+        {
+            "action_mask": spaces.MultiBinary(4),
+            "position": spaces.Box(0, 4, (2,), np.float32),
+            "target": spaces.Box(-1, 4, (2,), np.float32),
+        }
+    )
+    single_action_space = spaces.Discrete(4)
+
+    def __init__(self, num_envs: int, device: str = "cpu") -> None:
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self._moves = torch.tensor(
+            [[1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float32, device=self.device
+        )
+        self._position = torch.zeros(num_envs, 2, device=self.device)
+        self._target = torch.zeros(num_envs, 2, device=self.device)
+        self._steps = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
+        self._generator = torch.Generator(self.device)
+
+    def reset(self, *, seed: int | None = None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Begin all episodes."""
+        if seed is not None:
+            self._generator.manual_seed(seed)
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        self._begin(everywhere)
+        return self._observe(), {}
+
+    def step(
+        self, actions: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """Take a step; reaching the target ends the episode, and so do 20 steps."""
+        self._position = (self._position + self._moves[actions]).clamp(0, 4)
+        self._steps = self._steps + 1
+        terminated = (self._position == self._target).all(1)
+        truncated = (self._steps >= 20) & ~terminated
+        reward = terminated.float()
+        infos = {"final_observation": self._observe()}
+        self._begin(terminated | truncated)
+        return self._observe(), reward, terminated, truncated, infos
+
+    def _begin(self, rows: torch.Tensor) -> None:
+        """Begin episodes in some rows, booleans `[N]`."""
+        drawn = torch.randint(
+            0, 5, (self.num_envs, 4), generator=self._generator, device=self.device
+        ).float()
+        self._position = torch.where(rows[:, None], drawn[:, :2], self._position)
+        self._target = torch.where(rows[:, None], drawn[:, 2:], self._target)
+        self._steps = torch.where(rows, 0, self._steps)
+
+    def _observe(self) -> dict[str, torch.Tensor]:
+        """Return the observations of all environments."""
+        after = self._position[:, None] + self._moves
+        is_on_board = ((after >= 0) & (after <= 4)).all(2)
+        is_first = (self._steps == 0)[:, None]
+        return {
+            "action_mask": is_on_board,
+            "position": self._position,
+            "target": torch.where(is_first, self._target, -1.0),
+        }
+
+
+def make_torch_cartpole(num_envs: int) -> Any:
+    """Make CartPole in tensors."""
+    return TorchCartPole(num_envs)
+
+
+def make_torch_reach(num_envs: int) -> Any:
+    """Make the reach task in tensors."""
+    return TorchReach(num_envs)
+
+
+def make_parallel_game(game: str) -> Any:
+    """Make a parallel game of mpe2, in the form of PettingZoo."""
+    return importlib.import_module(f"mpe2.{game}").parallel_env()
+
+
+def make_parallel_games(game: str, count: int) -> Any:
+    """Make several games of mpe2 as one vector environment."""
+    from rlcatalog_envs import ParallelGames
+
+    return ParallelGames([make_parallel_game(game) for _ in range(count)])
+
+
+def make_dm_control(domain: str, task: str) -> Any:
+    """Make a task of dm_control, in its own form."""
+    from dm_control import suite
+
+    return suite.load(domain, task)
+
+
+def make_bsuite(id: str) -> Any:
+    """Make an experiment of bsuite, in its own form."""
+    import bsuite
+
+    return bsuite.load_from_id(id)
 
 
 def make_board_game(game: str) -> Env:

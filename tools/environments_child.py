@@ -24,13 +24,15 @@ import environment_makers
 import numpy as np
 
 import rlcatalog
-from rlcatalog.catalog import make_env
+from rlcatalog.catalog import count_envs, make_env
 from rlcatalog.errors import CatalogWarning
 from rlcatalog_ppo import PPO
 
 #: What is tried with each environment, in this order: methods of `Trial`.
 STEPS = ("play", "build", "explain", "train", "save", "load", "export")
 TRAINING_STEPS = 2000
+#: Episodes of an evaluation in a vector environment.
+EVALUATED_EPISODES = 4
 #: Number of observations on which policies are compared.
 OBSERVATIONS = 4
 #: Largest memory of the process, in bytes; asking for more is a MemoryError.
@@ -51,6 +53,9 @@ class Trial:
     """
 
     def __init__(self, entry: dict[str, Any], folder: Path) -> None:
+        self._entry = entry
+        #: Number of environments in a vector environment, or None.
+        self._num_envs: int | None = None
         self._env: Any = entry.get("id")
         self._config = entry.get("options", {})
         self._model = entry.get("model", {})
@@ -64,7 +69,8 @@ class Trial:
     def play(self) -> None:
         """Make the environment and take a random step, to see whether it runs by itself."""
         env = make_env(self._env, self._config)
-        env.reset(seed=0)
+        self._num_envs = count_envs(env)
+        env.reset(seed=self._reset_seed(env))
         env.action_space.seed(0)
         env.step(env.action_space.sample())
         env.close()
@@ -73,8 +79,8 @@ class Trial:
         """Build a policy, and act in the environment."""
         env = self._wrapped_env()
         policy = rlcatalog.build(env=env, config=self._model)
-        obs, _ = env.reset(seed=0)
-        env.step(policy.act([obs]).action[0])
+        obs, _ = env.reset(seed=self._reset_seed(env))
+        env.step(self._act(policy, obs))
         env.close()
 
     def explain(self) -> None:
@@ -91,13 +97,22 @@ class Trial:
 
     def train(self) -> None:
         """Train with PPO, and keep some observations that the policy met."""
-        algo = PPO(self._env, {"env_config": self._config, "model": self._model, "seed": 0})
+        config = {"env_config": self._config, "model": self._model, "seed": 0}
+        if self._num_envs is not None and "maker" in self._entry:
+            config["num_envs"] = self._num_envs
+        algo = PPO(self._env, config)
         result = algo.learn(TRAINING_STEPS)
+        if self._num_envs is not None:
+            algo.evaluate(EVALUATED_EPISODES)
         algo.stop()
         self.row["return"] = None if result is None else result["episode_return_mean"]
         self._policy = algo.policy
         env = self._wrapped_env()
-        obs, _ = env.reset(seed=0)
+        obs, _ = env.reset(seed=self._reset_seed(env))
+        if self._num_envs is not None:
+            self._observations = obs  # of all its environments
+            env.close()
+            return
         self._observations = [obs]
         while len(self._observations) < OBSERVATIONS:
             obs, _, terminated, truncated, _ = env.step(self._policy.act([obs]).action[0])
@@ -122,8 +137,20 @@ class Trial:
     def _wrapped_env(self) -> Any:
         """Return the environment with the wrappers of installed plugins, as PPO uses it."""
         env = make_env(self._env, self._config)
+        if self._num_envs is not None:
+            return env
         # PPO reads masks where they are, and the policy keeps the environment's space.
         return rlcatalog.wrap_env(env, self._model, move_masks=False)
+
+    def _reset_seed(self, env: Any) -> int | None:
+        """Return the seed for a reset; None for an environment that takes its seed when made."""
+        return None if "seed" in env.metadata else 0
+
+    def _act(self, policy: Any, obs: Any) -> Any:
+        """Return the policy's actions for the environment, or for all in a vector environment."""
+        if self._num_envs is not None:
+            return policy.act(obs).action
+        return policy.act([obs]).action[0]
 
     def _compare(self, other: Any) -> None:
         """Check that another policy acts like the trained one.

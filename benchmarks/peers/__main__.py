@@ -23,6 +23,8 @@ from benchmarks.peers import report, work
 
 #: Where `make peers` puts requirements/peers.txt, which only tianshou's process sees.
 BESIDE = report.ROOT / ".venv" / "peers"
+#: Where `make environments ENVIRONMENTS_ARGS="--group envpool"` puts EnvPool.
+POOL = report.ROOT / ".venv-environments" / "envpool" / "lib"
 
 
 class Worker:
@@ -39,9 +41,12 @@ class Worker:
 
     def __init__(self, library: str, beside: Path) -> None:
         command = [sys.executable, "-m", "benchmarks.peers.worker", library]
+        folders = [str(folder) for folder in POOL.glob("python*/site-packages")]
+        if library == "tianshou":
+            folders.append(str(beside))
         self.library, self._log = library, tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [*command, str(beside)] if library == "tianshou" else command,
+            [*command, *folders],
             cwd=report.ROOT,
             text=True,
             stdin=subprocess.PIPE,
@@ -163,7 +168,11 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         "--library", action="append", choices=list(work.LIBRARIES), help="only this one; repeatable"
     )
     parser.add_argument(
-        "--work", action="append", choices=list(work.WORK), help="only this row; repeatable"
+        "--work",
+        action="append",
+        choices=list(work.ALL_WORK),
+        help="only this row; repeatable; those"
+        ' with EnvPool need `make environments ENVIRONMENTS_ARGS="--group envpool"` first',
     )
     parser.add_argument(
         "--save", action="store_true", help="store the figures; write docs/speed.md and README.md"

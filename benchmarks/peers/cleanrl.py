@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
+from benchmarks import plain_ppo
 from benchmarks.peers import work
 
 PACKAGES = ("torch",)
@@ -131,3 +132,25 @@ def ppo(num_envs: int) -> Callable[[int], float]:
         return (clock.times[-1] - clock.times[0]) / (rollouts * work.ROWS)
 
     return run
+
+
+def envpool(num_envs: int) -> Callable[[int], float]:
+    """The floor of our PPO, `benchmarks/plain_ppo.py`: the file above knows no NEXT_STEP."""
+    hyper = plain_ppo.Hyper(
+        num_envs=num_envs,
+        rollout_length=work.POOL_LENGTH,
+        epochs=work.POOL_EPOCHS,
+        minibatch_size=num_envs * work.POOL_LENGTH // work.POOL_MINIBATCHES,
+        lr=work.LR,
+        anneal_lr=False,
+        vf_coef=2 * work.VALUE_WEIGHT,
+        hiddens=work.HIDDENS,
+    )
+
+    def train(rollouts: int) -> float:
+        envs = work.make_pool(num_envs)
+        steps = work.pool_steps(num_envs, rollouts)
+        seconds: float = plain_ppo.train(envs, hyper, steps, seed=None)["seconds"]
+        return seconds / steps
+
+    return train

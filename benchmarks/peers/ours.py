@@ -110,3 +110,22 @@ def ppo(num_envs: int) -> Callable[[int], float]:
             algo.train()
 
     return partial(work.per_step, run)
+
+
+def envpool(num_envs: int) -> Callable[[int], float]:
+    from rlcatalog_ppo import PPO
+
+    rows = num_envs * work.POOL_LENGTH
+    changes = {
+        "rollout_length": work.POOL_LENGTH,
+        "num_epochs": work.POOL_EPOCHS,
+        "minibatch_size": rows // work.POOL_MINIBATCHES,
+    }
+    algo = PPO(work.make_pool(num_envs), config(num_envs) | changes)
+
+    def run(rollouts: int) -> int:
+        for _ in range(rollouts):
+            algo.train()
+        return work.pool_steps(num_envs, rollouts)
+
+    return partial(work.per_step, run)

@@ -58,7 +58,7 @@ def table(stored: Mapping[str, Any], names: Iterable[str] = work.WORK) -> str:
     for name in names:
         if row := stored["rows"].get(name):
             cells = (_cell(name, library, row.get(library)) for library in libraries)
-            lines.append(f"| {work.WORK[name]} | {' | '.join(cells)} |")
+            lines.append(f"| {work.ALL_WORK[name]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -71,7 +71,7 @@ def _cell(name: str, library: str, kept: Mapping[str, Any] | None) -> str:
 def _figure(name: str, value: float) -> str:
     if name == "memory":
         return f"{value / 2**20:.0f} MiB"
-    if name.startswith("ppo"):
+    if name.startswith(("ppo", "envpool")):
         return f"{1 / value:,.0f} steps/s"
     return f"{value * 1e6:.0f} µs" if value < 1e-3 else f"{value * 1e3:.1f} ms"
 
@@ -96,7 +96,9 @@ def faster(stored: Mapping[str, Any], names: Iterable[str] = work.WORK) -> str:
             for name in names
         }
         if rows := [
-            f"{work.WORK[name]}, {times(ratio)}" for name, ratio in ratios.items() if ratio < EQUAL
+            f"{work.ALL_WORK[name]}, {times(ratio)}"
+            for name, ratio in ratios.items()
+            if ratio < EQUAL
         ]:
             ahead.append(f"{work.LIBRARIES[library]} ({'; '.join(rows)})")
     if not ahead:

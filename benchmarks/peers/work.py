@@ -11,6 +11,7 @@ and returns a call that does it; a function that is missing is a cell without a 
 - `train(columns)`: `EPOCHS` epochs of PPO over `ROWS` rows in minibatches.
 - `ppo(num_envs)`: a call that trains on some rollouts of `ROWS` steps and returns the seconds per
   step.
+- `envpool(num_envs)`: the same as `ppo` in EnvPool's CartPole, on rollouts of `POOL_LENGTH` steps.
 - `parameters()`: number of weights.
 """
 
@@ -44,6 +45,13 @@ WORK = {
     "ppo 64": "PPO on CartPole, 64 environments",
     "memory": "memory after acting once",
 }
+#: Work that is measured only if asked for, because it needs EnvPool, which takes 700 MB.
+POOL_WORK = {
+    "envpool 64": "PPO on EnvPool's CartPole, 64 environments",
+    "envpool 256": "PPO on EnvPool's CartPole, 256 environments",
+}
+#: All work.
+ALL_WORK = {**WORK, **POOL_WORK}
 
 ENV, HIDDENS = "CartPole-v1", (64, 64)
 #: Rows of a rollout and of a minibatch; a rollout has as many steps from each environment.
@@ -51,6 +59,9 @@ ROWS, EPOCHS, MINIBATCH = 1024, 10, 256
 MINIBATCHES = EPOCHS * ROWS // MINIBATCH
 #: Rollouts of one measurement of PPO.
 ROLLOUTS = 3
+#: Steps of each environment in a rollout with EnvPool, passes over it, and minibatches of a pass.
+POOL_LENGTH, POOL_EPOCHS, POOL_MINIBATCHES = 32, 4, 4
+POOL_ROLLOUTS = 10
 LR, GAMMA, LAMBDA, CLIP, VALUE_WEIGHT, GRAD_CLIP = 3e-4, 0.99, 0.95, 0.2, 0.5, 0.5
 #: Choices, and dimensions of the Gaussian.
 SIZE, DIST_BATCH = 6, 64
@@ -72,6 +83,18 @@ def per_step(train: Callable[[int], int | None], rollouts: int) -> float:
     start = time.perf_counter()
     steps = train(rollouts) or rollouts * ROWS
     return (time.perf_counter() - start) / steps
+
+
+def make_pool(num_envs: int) -> Any:
+    """Return EnvPool's CartPole."""
+    import envpool
+
+    return envpool.make(ENV, env_type="gymnasium", num_envs=num_envs, seed=0)
+
+
+def pool_steps(num_envs: int, rollouts: int) -> int:
+    """Return the number of steps in some rollouts with EnvPool."""
+    return rollouts * num_envs * POOL_LENGTH
 
 
 def some_obs(rows: int) -> Array:

@@ -1,5 +1,5 @@
-"""Measures one library in this process: `python -m benchmarks.peers.worker LIBRARY [FOLDER]`,
-started by the command.
+"""Measures one library in this process: `python -m benchmarks.peers.worker LIBRARY [FOLDER …]`,
+started by the command with the folders of packages that only this process sees.
 
 It answers each line of input with a line of JSON. A line that names work prepares it, and tells
 whether the library has such a thing; `measure` asks for the seconds that one unit of it takes, and
@@ -45,10 +45,11 @@ def prepared(library: Any, name: str) -> Callable[[], float] | None:
     make = getattr(library, kind, None)
     if make is None:
         return None
-    if kind == "ppo":
+    if kind in ("ppo", "envpool"):
         train: Callable[[int], float] = make(int(size))
         train(1)  # pays for what is compiled, imported and allocated
-        return lambda: train(work.ROLLOUTS)
+        rollouts = work.POOL_ROLLOUTS if kind == "envpool" else work.ROLLOUTS
+        return lambda: train(rollouts)
     mean, log_std = map(torch.from_numpy, work.some_inputs())
     given = {
         "act": lambda: (work.some_obs(int(size)),),
@@ -120,14 +121,13 @@ def peak() -> int:
     )
 
 
-def main(name: str, folder: str | None = None) -> None:
+def main(name: str, *folders: str) -> None:
     """Answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no answer
     warnings.simplefilter("ignore")
     hide_tensorflow()
-    if folder is not None:
-        sys.path.append(folder)
+    sys.path += folders  # last, so that they replace nothing
 
     def answer(**values: Any) -> None:
         print(json.dumps(values), file=answers, flush=True)

@@ -34,6 +34,7 @@ PACKAGES = {
     "rlcatalog-preprocessors": "plugins/preprocessors",
     "rlcatalog-atari": "plugins/atari",
     "rlcatalog-filters": "plugins/filters",
+    "rlcatalog-envs": "plugins/envs",
     "rlcatalog-ppo": "plugins/ppo",
     "rlcatalog-sb3": "plugins/sb3",
     "rlcatalog-rllib": "plugins/rllib",

@@ -133,7 +133,7 @@ def test_reset_of_some_rows_is_refused():
         envs.reset(options={"reset_mask": np.array([True, False, False])})
 
 
-def test_no_games_are_refused():
+def test_empty_list_of_games_is_refused():
     with pytest.raises(NotServedError, match="at least one game"):
         ParallelGames([])
 

@@ -142,7 +142,7 @@ def test_adapter_that_recognises_none_of_its_examples_fails(run_checks):
     assert by_check["adapted_twice_is_once"].status == "failed"
 
 
-def test_adapter_without_examples_is_told_to_declare_them(run_checks):
+def test_adapter_must_declare_examples(run_checks):
     by_check = run_checks(lambda _: AdaptedDials(), examples=None)
 
     assert "declare examples=" in by_check["adapted_twice_is_once"].why

@@ -119,7 +119,8 @@ def adapter_of_id(env_id: str) -> EnvAdapterSpec | None:
 def is_adapter_id(env_id: str) -> bool:
     """Return whether an installed adapter owns an id's prefix.
 
-    Such a prefix is no module to import, unlike the one that an id of Gymnasium may have.
+    Nothing is imported because of such a prefix. In other ids, it names a module, which Gymnasium
+    imports.
     """
     prefix, _, name = env_id.partition(":")
     return f"{prefix}:" in EnvAdapterSpec.table.specs and ":" not in name

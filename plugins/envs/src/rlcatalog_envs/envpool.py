@@ -89,6 +89,7 @@ class EnvPoolEnvs(VectorEnv[Any, Any, Any]):
     def __init__(self, pool: Any) -> None:
         name = type(pool).__name__
         config: Mapping[str, Any] = pool.config
+        # EnvPool's class for another interface has no spaces.
         _refuse(name, config, is_gymnasium=hasattr(pool, "single_observation_space"))
         self._pool = pool
         self._name = name
@@ -138,7 +139,7 @@ class EnvPoolEnvs(VectorEnv[Any, Any, Any]):
         self._obs = _with_rows(self._obs, obs_of_rows, rows)
         infos = {}
         for key, value in _read_infos(infos_of_rows).items():
-            infos[key] = _with_rows(None, value, rows)
+            infos[key] = _with_rows(batch=None, values=value, rows=rows)
             infos[f"_{key}"] = rows  # Gymnasium's note of which environments have the entry
         return self._obs, infos
 

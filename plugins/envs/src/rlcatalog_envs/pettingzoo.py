@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import Array
+from rlcatalog.spaces import read_attribute
 
 #: The entry of an agent's info with its action mask.
 _MASK = "action_mask"
@@ -34,9 +35,9 @@ class ParallelGames(VectorEnv[Any, Any, Any]):
     All agents share one policy, so they have the same spaces. The rows of a game follow each other,
     in the order of `possible_agents`.
 
-    A game begins anew in the step that ends it (SAME_STEP). The last observation of each agent is
-    then in `infos["final_obs"]`. Agents of one game end together: `infos` and flags of an agent
-    that leaves earlier would belong to no row.
+    The step that ends a game also begins the next one (SAME_STEP). The last observation of each
+    agent is then in `infos["final_obs"]`. All agents of a game must end together, because the rows
+    of an agent that leaves earlier would belong to no environment.
 
     Args:
         games: The games: `pettingzoo.ParallelEnv`s with the same agents.
@@ -56,7 +57,7 @@ class ParallelGames(VectorEnv[Any, Any, Any]):
         #: Each row's game, by its index, and agent.
         self._rows: list[tuple[int, Any]] = []
         for index, game in enumerate(self._games):
-            if hasattr(game, "agent_iter"):
+            if hasattr(game, "agent_iter"):  # a method of PettingZoo's games in turns alone
                 raise NotServedError(
                     f"{_name_of(game)}: its agents take turns (AECEnv). Pass its parallel form, if"
                     " it has one: parallel_env(), or pettingzoo.utils.aec_to_parallel(env)."
@@ -95,7 +96,7 @@ class ParallelGames(VectorEnv[Any, Any, Any]):
         if options is not None and "reset_mask" in options:
             raise ConfigError(
                 "reset: found the option 'reset_mask', but the agents of a game begin together."
-                " Reset without it; a game that is over begins anew by itself."
+                " Reset without it. The step that ends a game begins the next one."
             )
         seeds: list[int | None] = [None] * len(self._games)
         if seed is not None:
@@ -217,5 +218,5 @@ class ParallelGames(VectorEnv[Any, Any, Any]):
 
 def _name_of(game: Any) -> str:
     """Return the game's name, as PettingZoo's metadata has it."""
-    metadata: Mapping[str, Any] = getattr(game, "metadata", None) or {}
+    metadata: Mapping[str, Any] = read_attribute(game, "metadata") or {}
     return str(metadata.get("name", type(game).__name__))

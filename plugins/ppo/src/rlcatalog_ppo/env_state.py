@@ -8,8 +8,8 @@ The first of these three methods that the environment supports is used:
    generator's state at the first reset. Rewards, episode ends, the last observation, the last info
    and the generator must match.
 3. Begin a new episode, with a warning, when the checkpoint is written and when it is read. This is
-   also what happens if the generator is none of NumPy (`Generator` or `RandomState`), whose states
-   can be read.
+   also what happens if the generator is neither a `Generator` nor a `RandomState` of NumPy, so that
+   its state cannot be read.
 """
 
 from __future__ import annotations

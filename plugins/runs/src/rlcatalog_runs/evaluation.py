@@ -6,6 +6,7 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +78,7 @@ def play_episodes(
     first_env = env()
     if count_envs(first_env) is None:
         others = [env] * (min(episodes, MOST_ENVS_AT_ONCE) - 1)
-        makers = [lambda: first_env, *others]
+        makers = [partial(_give, first_env), *others]
         envs: Any = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
     else:
         envs = first_env  # the function makes a vector environment
@@ -85,6 +86,11 @@ def play_episodes(
         return _play_side_by_side(policy, envs, episodes, seed, explore, on_episode)
     finally:
         close_env(envs)
+
+
+def _give(env: Any) -> Any:
+    """Return an environment that exists already, in place of a function that makes one."""
+    return env
 
 
 def _play_side_by_side(
