@@ -17,8 +17,8 @@ from benchmarks import page, table
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (
-    "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "frozen", "dists", "dists_tf",
-    "compiled", "autoregressive", "autoregressive_tf", "ppo", "sb3", "rllib",
+    "kernel", "preprocessors", "torch", "tensors", "tf", "models", "models_tf", "frozen", "dists",
+    "dists_tf", "compiled", "autoregressive", "autoregressive_tf", "ppo", "sb3", "rllib",
 )  # fmt: skip
 
 

@@ -313,6 +313,19 @@ class TensorOps(ABC, Generic[FrameworkTensor]):
         """Clip x to [low, high]."""
         raise self._omitted("clip")
 
+    def scaled(
+        self,
+        x: FrameworkTensor,
+        offset: FrameworkTensor,
+        factor: FrameworkTensor,
+        low: FrameworkTensor | float | None,
+        high: FrameworkTensor | float | None,
+    ) -> Any:
+        """Return `(x - offset) * factor` between `low` and `high` as float32, computed in the dtype
+        of the offset; None means no limits.
+        """
+        raise self._omitted("scaled")
+
     def without_gradient(self, x: FrameworkTensor) -> Any:
         """Return x as a constant, detached from the gradient."""
         raise self._omitted("without_gradient")

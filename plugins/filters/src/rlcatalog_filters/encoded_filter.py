@@ -50,6 +50,23 @@ class _Scaling(NamedTuple):
     high: float | Array | None
 
 
+class _TensorScaling(NamedTuple):
+    """The numbers by which whole encoded observations are filtered on a device.
+
+    Attributes:
+        offset, factor, low, high: As in `_Scaling`, as tensors, or numbers for the limits.
+        source: The offset of the filtered values alone, a new object after each change.
+        clip: The limit on the results.
+    """
+
+    offset: Any
+    factor: Any
+    low: Any
+    high: Any
+    source: Any
+    clip: float | None
+
+
 class EncodedMeanStdFilter(Filter):
     """Filter that normalises quantities in encoded observations.
 
@@ -95,8 +112,9 @@ class EncodedMeanStdFilter(Filter):
         self._filters_all = bool(self._is_filtered.all())
         num_filtered = int(self._is_filtered.sum())
         self._host_statistics = MeanStdFilter((num_filtered,), clip=config.filter_clip)
-        #: The statistics on a device, if the filter was called with tensors.
+        #: The statistics and the scaling on a device, if the filter was called with tensors.
         self._tensor_statistics: TensorStatistics | None = None
+        self._tensor_scaling: _TensorScaling | None = None
         # The scaling is computed again when something that it depends on has changed.
         self._scaling: _Scaling
         self._scaling_depends_on: tuple[Any, ...] = ()
@@ -174,26 +192,35 @@ class EncodedMeanStdFilter(Filter):
         """Filter a tensor `[B, *shape]` with the current statistics, on its device."""
         if not self._filters_any:
             return encoded
-        scaling = self._statistics_on_device_of(encoded, ops).scaling()
-        offset = scaling.offset
-        factor = scaling.factor
-        clip = self._host_statistics.clip
+        scaling = self._tensor_scaling_of(encoded, ops)
+        values = ops.scaled(
+            ops.flat(encoded), scaling.offset, scaling.factor, scaling.low, scaling.high
+        )
+        return ops.rows(values, self.preprocessor.shape)
+
+    def _tensor_scaling_of(self, encoded: Tensor, ops: TensorOps) -> _TensorScaling:
+        """Return the scaling of the whole vector on the device of a tensor, computed again when
+        something that it depends on has changed.
+        """
+        stats = self._host_statistics
+        offset, factor = self._statistics_on_device_of(encoded, ops).scaling()
+        current = self._tensor_scaling
+        if current is not None and current.source is offset and current.clip == stats.clip:
+            return current
+        source = offset
         low: Any = None
         high: Any = None
-        if clip is not None:
-            low = -clip
-            high = clip
+        if stats.clip is not None:
+            low = -stats.clip
+            high = stats.clip
         if not self._filters_all:
             offset = self._spread_tensor(offset, 0.0, ops)
             factor = self._spread_tensor(factor, 1.0, ops)
-            if clip is not None:
-                low = ops.constant(self._spread(-clip, elsewhere=-np.inf), offset)
-                high = ops.constant(self._spread(clip, elsewhere=np.inf), offset)
-        # The offset is float64, and so are the results until they are stored.
-        values = (ops.flat(encoded) - offset) * factor
-        if clip is not None:
-            values = ops.clip(values, low, high)
-        return ops.rows(ops.as_type(values, "float32"), self.preprocessor.shape)
+            if stats.clip is not None:
+                low = ops.constant(self._spread(-stats.clip, elsewhere=-np.inf), offset)
+                high = ops.constant(self._spread(stats.clip, elsewhere=np.inf), offset)
+        self._tensor_scaling = _TensorScaling(offset, factor, low, high, source, stats.clip)
+        return self._tensor_scaling
 
     def learn_from_tensors(self, encoded: Tensor, rows: Tensor | None, ops: TensorOps) -> None:
         """Update the statistics with a tensor `[B, *shape]`, on its device.

@@ -306,7 +306,7 @@ class TensorActing:
         """Choose actions for a batch of observations; see `Policy.act`."""
         checks: list[Check] = []
         batch = self.encode_batch(obs, mask, checks)
-        return self._step(batch, state, prev_reward, explore, checks)
+        return self._step(batch, state, prev_reward, explore, checks, are_obs_new=True)
 
     def act_encoded(
         self,
@@ -322,7 +322,7 @@ class TensorActing:
         self.placement.check(encoded, "encoded")
         columns = self.mask_columns(mask, encoded.shape[0], checks)
         batch = TensorBatch(encoded, columns, policy_only)
-        return self._step(batch, state, prev_reward, explore, checks)
+        return self._step(batch, state, prev_reward, explore, checks, are_obs_new=False)
 
     def _step(
         self,
@@ -331,8 +331,20 @@ class TensorActing:
         prev_reward: Any,
         explore: bool,
         checks: list[Check],
+        *,
+        are_obs_new: bool,
     ) -> Step:
-        """Choose actions, and compute the checks of the step."""
+        """Choose actions, and compute the checks of the step.
+
+        Args:
+            batch: The encoded observations and masks.
+            state: See `Policy.act`.
+            prev_reward: See `Policy.act`.
+            explore: See `Policy.act`.
+            checks: The checks of the observations and masks.
+            are_obs_new: Whether `encode_batch` has just encoded the observations. If there is a
+                filter, it has then checked that they are finite.
+        """
         policy = self._policy
         actions = self.actions  # before the model runs, so that what is refused costs nothing
         encoded = batch.obs
@@ -342,7 +354,10 @@ class TensorActing:
                 policy, policy.backend, encoded, before, batch.mask, explore, batch.policy_only
             )
             raw, logp, value, dist_inputs, new_memory = result
-            checks.append(self._finite_step(logp, value, dist_inputs, encoded, before.steps))
+            are_obs_checked = policy.filter is not None and are_obs_new
+            checks.append(
+                self._finite_step(logp, value, dist_inputs, encoded, before.steps, are_obs_checked)
+            )
             if policy.output_checker.checks_actions:
                 checks.append(self._drawn_actions(raw, batch.mask))
             self.checks.add("step", checks)
@@ -407,11 +422,19 @@ class TensorActing:
         return rewards
 
     def _finite_step(
-        self, logp: Any, value: Any, dist_inputs: Any, encoded: Any, steps: Any
+        self,
+        logp: Any,
+        value: Any,
+        dist_inputs: Any,
+        encoded: Any,
+        steps: Any,
+        are_obs_checked: bool,
     ) -> Check:
         """Return the check that all numbers of a step are finite."""
         preprocessor = self._policy.preprocessor
-        numbers = [logp, dist_inputs, encoded]
+        numbers = [logp, dist_inputs]
+        if not are_obs_checked:
+            numbers.append(encoded)
         if value is not None:
             numbers.append(value)
 

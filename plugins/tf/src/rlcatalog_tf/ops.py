@@ -218,6 +218,14 @@ class TFOps(TensorOps):
     def clip(self, x: Tensor, low: Any, high: Any) -> Any:
         return tf.clip_by_value(x, low, high)
 
+    def scaled(self, x: Tensor, offset: Tensor, factor: Tensor, low: Any, high: Any) -> Any:
+        values = (tf.cast(x, offset.dtype) - offset) * factor
+        if low is not None:
+            low = tf.cast(low, values.dtype)
+            high = tf.cast(high, values.dtype)
+            values = tf.clip_by_value(values, low, high)
+        return tf.cast(values, tf.float32)
+
     def without_gradient(self, x: Tensor) -> Any:
         return tf.stop_gradient(x)
 

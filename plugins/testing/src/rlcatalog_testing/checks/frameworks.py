@@ -121,6 +121,8 @@ CALLS = (
     Call("exp", (X,), np.exp(X)),
     Call("minimum", (X, -X), -np.abs(X)),
     Call("clip", (X, -0.5, 0.25), X.clip(-0.5, 0.25)),
+    Call("scaled", (X, X[0], X[1], -0.5, 0.25), ((X - X[0]) * X[1]).clip(-0.5, 0.25)),
+    Call("scaled", (X, X[0], X[1], None, None), (X - X[0]) * X[1]),
     Call("without_gradient", (X,), X),
 )
 #: Operations that every framework has.
