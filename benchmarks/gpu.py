@@ -30,6 +30,7 @@ from benchmarks.cases_sb3 import Frames
 #: Where models meet a device: in each, what needs a GPU is skipped where there is none.
 TESTS = (
     "plugins/policy/tests/test_devices.py",
+    "tests/frameworks/test_no_transfers.py",
     "plugins/ppo/tests/test_ppo_devices.py",
     "plugins/ppo/tests/test_ppo_adam.py",
 )

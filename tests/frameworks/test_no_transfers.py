@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from tensor_batches import NoTransfers, sample_batch, to_tensors
 
 import rlcatalog
-from rlcatalog.spaces import Simplex
+from rlcatalog.spaces import Simplex, map_tensors
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -126,17 +126,17 @@ CASES = {
 }
 
 
-def build_policy(case):
+def build_policy(case, device="meta"):
     config = dict(case.config)
     if not isinstance(case.obs_space, Box) or case.obs_space.shape == (3,):
         config = {"fcnet_hiddens": [8], **config}
-    return rlcatalog.build(case.obs_space, case.action_space, config, "torch").to("meta")
+    return rlcatalog.build(case.obs_space, case.action_space, config, "torch").to(device)
 
 
 def act_and_evaluate(policy, obs):
     """Run everything that a training loop on a device runs; return the loss."""
-    reward = torch.zeros(ROWS, device="meta")
-    ended = torch.zeros(ROWS, dtype=torch.bool, device="meta")
+    reward = torch.zeros(ROWS, device=policy.device)
+    ended = torch.zeros(ROWS, dtype=torch.bool, device=policy.device)
     encoded = policy.preprocess(obs, update=policy.filter is not None)
     state = None
     for _ in range(2):
@@ -173,6 +173,72 @@ def test_nothing_crosses_between_host_and_device(case):
         loss.backward()
 
     assert loss.device.type == "meta"
+
+
+# --- on a GPU -------------------------------------------------------------------------------------
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
+
+
+@pytest.fixture
+def refuse_waiting():
+    """Make PyTorch raise an error where the host waits for the GPU, from `start()` on."""
+
+    def start():
+        torch.cuda.set_sync_debug_mode("error")
+
+    yield start
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def sample_observations(case, device):
+    """Return observations whose masks allow everything."""
+    obs = sample_batch(case.obs_space, rows=ROWS)
+    if isinstance(obs, dict) and "action_mask" in obs:
+        obs["action_mask"] = map_tensors(obs["action_mask"], np.ones_like)
+    return to_tensors(obs, device)
+
+
+@needs_cuda
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_nothing_waits_for_the_gpu(case, refuse_waiting):
+    policy = build_policy(case, "cuda")
+    obs = sample_observations(case, "cuda")
+    act_and_evaluate(policy, obs)  # uploads constants
+
+    refuse_waiting()
+    act_and_evaluate(policy, obs).backward()
+
+    torch.cuda.set_sync_debug_mode("default")
+    policy.check()
+
+
+@needs_cuda
+def test_reading_a_number_of_the_gpu_is_noticed(refuse_waiting):
+    policy = build_policy(CASES["fcnet"], "cuda")
+    policy.act(torch.zeros(ROWS, 3, device="cuda"))
+
+    refuse_waiting()
+
+    with pytest.raises(RuntimeError, match="synchronizing"):
+        policy.check()
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["lstm-with-past", "mask-with-filter", "tuple"])
+def test_steps_on_the_gpu_are_those_of_the_cpu(name):
+    case = CASES[name]
+    policy = build_policy(case, "cpu")
+    step = policy.act(sample_observations(case, "cpu"), explore=False)
+
+    policy.to("cuda")
+    step_on_gpu = policy.act(sample_observations(case, "cuda"), explore=False)
+
+    for field in ("logp", "value", "dist_inputs"):
+        tensor = getattr(step_on_gpu, field)
+        assert tensor.is_cuda
+        torch.testing.assert_close(tensor.cpu(), getattr(step, field), rtol=1e-4, atol=1e-4)
 
 
 # --- controls: the mode notices transfers ---------------------------------------------------------

@@ -268,6 +268,25 @@ def test_act_refuses_a_mask_of_another_shape():
         policy.act(torch.zeros(ROWS, 3), mask=torch.ones(ROWS, 3, dtype=torch.bool))
 
 
+# --- a critic of its own --------------------------------------------------------------------------
+
+
+def test_act_leaves_out_what_only_a_critic_sees():
+    space = Dict({"a": THREE_FEATURES, "b": Dict({"c": Box(-1, 1, (2,)), "d": Discrete(3)})})
+    groups = {"policy": ["a", "b.d"], "critic": ["a", "b.c", "b.d"]}
+    policy = build_policy(space, critic={}, obs_groups=groups, observation_filter="MeanStdFilter")
+    policy.preprocess(sample_batch(space, rows=9, seed=1), update=True)
+    obs = sample_batch(space, rows=ROWS)
+    visible = {"a": obs["a"], "b": {"d": obs["b"]["d"]}}
+
+    step, tensor_step = act_on_both(policy, obs)
+    visible_step, visible_tensor_step = act_on_both(policy, visible)
+
+    assert_same_step(tensor_step, step)
+    assert_same_step(visible_tensor_step, visible_step)
+    assert visible_tensor_step.value is None
+
+
 # --- memories -------------------------------------------------------------------------------------
 
 
