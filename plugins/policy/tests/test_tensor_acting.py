@@ -336,6 +336,14 @@ def test_act_begins_with_either_initial_state():
         assert torch.equal(step.dist_inputs, steps[0].dist_inputs)
 
 
+def test_act_on_arrays_refuses_a_state_of_tensors():
+    policy = build_policy(**LSTM)
+    state = policy.act(torch.zeros(ROWS, 3)).state
+
+    with pytest.raises(ModelContractError, match="found one of tensors"):
+        policy.act(np.zeros((ROWS, 3), np.float32), state)
+
+
 def test_restart_of_tensors_refuses_indices():
     policy = build_policy(**LSTM)
     state = policy.act(torch.zeros(ROWS, 3)).state

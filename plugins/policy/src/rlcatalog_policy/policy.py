@@ -30,7 +30,14 @@ from rlcatalog.models import (
 )
 from rlcatalog_policy.acting import check_critic_can_be_left_out, take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
-from rlcatalog_policy.encoder import Batch, Encoder, Masks, check_encoded, host_values
+from rlcatalog_policy.encoder import (
+    Batch,
+    Encoder,
+    Masks,
+    check_encoded,
+    host_values,
+    is_on_other_device,
+)
 from rlcatalog_policy.extensions import load_extension
 from rlcatalog_policy.frozen_wrapper import Frozen, freeze_policy
 from rlcatalog_policy.history import Rewards, Rows, Views
@@ -603,7 +610,8 @@ class Policy:
         """
         if state is None:
             return None
-        if isinstance(state.history.t, np.ndarray):
+        is_array_state = isinstance(state.history.t, np.ndarray)
+        if is_array_state and not is_on_other_device(rows):  # type: ignore[arg-type]
             return self._episode_states.restart(state, rows)  # type: ignore[arg-type]
         return self._on_tensors().restart(state, rows)
 

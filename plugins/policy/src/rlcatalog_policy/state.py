@@ -167,6 +167,7 @@ class EpisodeStates:
         if state is None:
             state = self.start(rows)
         check_state(state, rows)
+        self._check_form(state)
         if not self._has_views:
             return StateBeforeStep(
                 views={},
@@ -186,6 +187,14 @@ class EpisodeStates:
             all_views=all_views,
             past=state.past,
         )
+
+    def _check_form(self, state: State) -> None:
+        """Raise an error unless a state consists of arrays."""
+        if not isinstance(state.history.t, np.ndarray):
+            raise ModelContractError(
+                "state: expected the state of a step on arrays, like the observations; found one of"
+                " tensors. Pass the observations as tensors too, and to act_encoded on_device=True."
+            )
 
     def _with_rewards(self, history: History, prev_reward: Rewards | None) -> History:
         """Return the history with the rewards `[B]` of the last step, if the model reads them."""
@@ -273,6 +282,9 @@ class TensorEpisodeStates(EpisodeStates):
     def view_input(self, encoded: Tensor) -> Tensor:
         """Return the observations unchanged."""
         return encoded
+
+    def _check_form(self, state: State) -> None:
+        """Do nothing: `upload` has made tensors of arrays."""
 
     def _with_rewards(self, history: History, prev_reward: Rewards | None) -> History:
         """Return the history with the rewards `[B]` of the last step, 0 at the start of an episode.
