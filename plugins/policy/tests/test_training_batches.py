@@ -88,18 +88,19 @@ def test_batch_without_rows_is_accepted(discrete_policy):
 # --- missing columns ------------------------------------------------------------------------------
 
 
-GET_OBS = "'obs': encoded observations, as Policy.preprocess(observations) returns them"
+GET_OBS = "'obs' is what Policy.preprocess(observations) returns"
 GET_RAW_ACTION = (
-    "'raw_action': step.raw_action from Policy.act, or Policy.raw_action(the environment's actions)"
+    "'raw_action' is what Policy.act returns as step.raw_action; Policy.raw_action(actions)"
+    " computes it from actions of the environment"
 )
-FROM_ACTION = "Here: batch['raw_action'] = policy.raw_action(batch['action'])"
-FROM_ACTIONS = "Here: batch['raw_action'] = policy.raw_action(batch['actions'])"
+FROM_ACTION = "Set batch['raw_action'] = policy.raw_action(batch['action'])"
+FROM_ACTIONS = "Set batch['raw_action'] = policy.raw_action(batch['actions'])"
 
 
 @pytest.mark.parametrize(
     ("columns", "missing", "advice"),
     [
-        ([], "'obs' and 'raw_action'", f"{GET_OBS}; {GET_RAW_ACTION}"),
+        ([], "'obs' and 'raw_action'", f"{GET_OBS}. {GET_RAW_ACTION}"),
         (["raw_action"], "'obs'", GET_OBS),
         (["obs"], "'raw_action'", GET_RAW_ACTION),
         (["obs", "action"], "'raw_action'", f"{GET_RAW_ACTION}. {FROM_ACTION}"),
@@ -108,7 +109,7 @@ FROM_ACTIONS = "Here: batch['raw_action'] = policy.raw_action(batch['actions'])"
         (
             ["actions", "action"],
             "'obs' and 'raw_action'",
-            f"{GET_OBS}; {GET_RAW_ACTION}. {FROM_ACTION}",
+            f"{GET_OBS}. {GET_RAW_ACTION}. {FROM_ACTION}",
         ),
     ],
 )
@@ -118,7 +119,7 @@ def test_missing_column_error_says_where_to_get_it(discrete_policy, columns, mis
     with pytest.raises(MissingColumnError) as caught:
         discrete_policy.evaluate(batch)
 
-    assert str(caught.value) == f"batch lacks {missing}; it has {columns}. {advice}."
+    assert str(caught.value) == f"the batch lacks {missing}; it has {columns}. {advice}."
     assert isinstance(caught.value, KeyError)
 
 

@@ -475,7 +475,7 @@ def wrapper_without_a_switch():
     return isolated_catalog(*BUILT_IN, acme)
 
 
-def test_missing_thing_is_said_once():
+def test_reason_of_several_failures_is_printed_once():
     with pytest.raises(ConformanceError, match="4 of 8 checks failed") as caught:
         check_plugin("acme", catalog=wrapper_without_a_switch())
 
@@ -485,7 +485,7 @@ def test_missing_thing_is_said_once():
     assert message.count("env_wrapper-acme_clock-") == 4
 
 
-def test_command_says_a_missing_thing_once(run_command, capsys):
+def test_command_prints_a_reason_once(run_command, capsys):
     with pytest.raises(typer.Exit):
         run_command(wrapper_without_a_switch())
 

@@ -299,8 +299,11 @@ class Plain(ModelOfModule):
     def _expected_outputs(self) -> str:
         """Return what the module must return, for an error message."""
         if self._returns_outputs:
-            return f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs"
-        return "only floating-point features [B, F]"
+            return (
+                f"outputs of shape (batch size, {self.num_outputs}) and values of shape"
+                " (batch size,) or (batch size, 1), because it takes num_outputs"
+            )
+        return "only floating-point features, of shape (batch size, number of features)"
 
     def _advice_on_outputs(self, parts: Sequence[Any], is_single: bool) -> str:
         """Return the last sentence of the message on an output that is not accepted."""

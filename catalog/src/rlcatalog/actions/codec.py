@@ -303,7 +303,7 @@ class ActionCodec:
         else:
             expected = f"an integer from 0 to {self.counts[column] - 1}"
         raise ActionError(
-            f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in"
+            f"raw_action of {self.info.path}: expected {expected}; found {raw[row, column]} in"
             f" row {row}, column {column}. Store the step.raw_action that Policy.act returned."
         )
 

@@ -257,7 +257,7 @@ def read_manifest(source: Path) -> Manifest:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
             return decode(file)
     except FileNotFoundError:
-        hint = ""
+        hint = " Pass a folder that policy.save or `rlcatalog train` has written."
         folder_of_run = source / "policy"  # a run saves its policy there
         if (folder_of_run / MANIFEST).is_file():
             hint = f" Its folder {folder_of_run.name!r} is one: {folder_of_run}."

@@ -49,8 +49,8 @@ def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
         raise _missing_column(batch)
     if "mask" not in batch and policy.masks.key is not None:
         raise MissingColumnError(
-            "batch lacks 'mask', but the observation space has an action mask under"
-            f" {policy.masks.key!r}. Here: batch['mask'] = policy.action_mask(observations), or"
+            "the batch lacks 'mask', but the observation space has an action mask under"
+            f" {policy.masks.key!r}. Set batch['mask'] = policy.action_mask(observations), or"
             " batch['mask'] = None if every action was allowed when the policy acted."
         )
     obs = _with_shape(batch["obs"])
@@ -104,21 +104,21 @@ def _check_shapes(policy: Policy, batch: Mapping[str, Any], raw: Tensor, rows: i
 
 #: Column → how to get it.
 _HOW_TO_GET = {
-    "obs": "encoded observations, as Policy.preprocess(observations) returns them",
-    "raw_action": "step.raw_action from Policy.act, or Policy.raw_action(the environment's"
-    " actions)",
+    "obs": "'obs' is what Policy.preprocess(observations) returns",
+    "raw_action": "'raw_action' is what Policy.act returns as step.raw_action;"
+    " Policy.raw_action(actions) computes it from actions of the environment",
 }
 
 
 def _missing_column(batch: Mapping[str, Any]) -> MissingColumnError:
     missing = [name for name in _HOW_TO_GET if name not in batch]
-    how = "; ".join([f"{name!r}: {_HOW_TO_GET[name]}" for name in missing])
+    how = ". ".join([_HOW_TO_GET[name] for name in missing])
     # Batches of other libraries have the environment's actions.
     env_actions = [name for name in ("action", "actions") if name in batch]
     if "raw_action" in missing and env_actions:
-        how += f". Here: batch['raw_action'] = policy.raw_action(batch[{env_actions[0]!r}])"
+        how += f". Set batch['raw_action'] = policy.raw_action(batch[{env_actions[0]!r}])"
     return MissingColumnError(
-        f"batch lacks {' and '.join(map(repr, missing))}; it has {shown(list(batch))}. {how}."
+        f"the batch lacks {' and '.join(map(repr, missing))}; it has {shown(list(batch))}. {how}."
     )
 
 

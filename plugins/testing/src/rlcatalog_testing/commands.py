@@ -60,17 +60,20 @@ def _line(outcome: Outcome, first_failures: dict[str, str]) -> str:
     if outcome.status == "failed":
         first = first_failures.setdefault(cause_of(outcome), outcome.name)
         if first != outcome.name:
-            return f"{line}\n{_indented(f'For the same reason as {first}.')}"
+            reference = f"For the same reason as {first}."
+            return f"{line}\n{_indented(reference)}"
         cause, _, hint = why.partition(" Hint: ")
         line = f"{line}\n{_indented(cause)}"
         if hint:
-            line += f"\n{_indented(f'Hint: {hint}')}"
+            advice = f"Hint: {hint}"
+            line += f"\n{_indented(advice)}"
         return line
     if not why:
         return line
     if len(line) + len(why) + 3 <= _WIDTH:
         return f"{line} ({why})"
-    return f"{line}\n{_indented(f'({why})')}"
+    reason = f"({why})"
+    return f"{line}\n{_indented(reason)}"
 
 
 def _indented(text: str) -> str:

@@ -134,7 +134,10 @@ class Case:
         self.subject.notes.append(fault)
         if foreign is not None:
             raise NotApplicable(fault) from error
-        raise BlockedError(f"{self}: {fault.rstrip('.')}.") from error
+        raise BlockedError(
+            f"{self}: {fault.rstrip('.')}. The check needs this part of another package. Upgrade or"
+            " uninstall that package, and run the check again."
+        ) from error
 
     def _foreign_provider(self) -> Part | None:
         """Return the part that brought the check, if it is another package's."""

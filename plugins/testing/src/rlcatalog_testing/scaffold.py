@@ -305,7 +305,8 @@ def write_package(folder: Path, files: Mapping[str, str]) -> None:
             folder.mkdir(parents=True)
         except FileExistsError:
             raise FolderTakenError(
-                f"{folder} already exists, so nothing was written; see --out."
+                f"{folder} already exists, so nothing was written. Choose another name, or another"
+                " folder with --out."
             ) from None
         for path, text in files.items():
             target = folder / path
