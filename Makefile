@@ -168,8 +168,8 @@ version: $(VENV)/.dev  ## raise the version of all packages, V=0.2.0; see RELEAS
 
 docs: $(VENV)/.docs  ## the site, built from nothing into docs/_build/html: notebooks run, a warning is an error
 	rm -rf docs/_build
-	@cd examples/browser && npm ci --ignore-scripts --silent || echo "without onnxruntime-web: the home page shows a film" \
-	"instead of a policy that plays in it"
+	@test -e examples/browser/node_modules/onnxruntime-web || (cd examples/browser && npm ci --ignore-scripts --silent) \
+	|| echo "without onnxruntime-web, the home page shows a film instead of a policy that plays in it"
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build/html
 	@echo "open docs/_build/html/index.html, or say make docs-serve"
 

@@ -24,6 +24,7 @@ extensions = [
     "repository",
     "clean_tree",
     "live_policy",
+    "notebooks",
 ]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 
