@@ -34,15 +34,21 @@ RECORDS = TARGET / "records.json"
 #: What an example is run with for its page; all others with `--iterations 8`.
 ARGUMENTS = {
     "action_masking": ["--iterations", "100"],
+    "batch_norm_model": ["--iterations", "32"],
     "behaviour_cloning": ["--steps", "4000", "--updates", "1000", "--episodes", "5"],
     "complex_struct_space": ["--framework", "torch"],
     "custom_model_api": ["--framework", "torch"],
+    "custom_model": ["--iterations", "32"],
     "dqn": ["--steps", "4000", "--episodes", "5"],
     "lookup": [],
+    "lstm_auto_wrapping": ["--iterations", "64"],
     "pretrained_backbone": ["--iterations", "60"],
     "ppo_single_file": ["--steps", "20480", "--episodes", "5"],
     "ppo_single_file_tf": ["--steps", "20480", "--episodes", "5"],
+    "rnn_model": ["--iterations", "64"],
     "sac": ["--steps", "1500", "--episodes", "2"],
+    "self_supervised_loss": ["--iterations", "32"],
+    "trajectory_views": ["--iterations", "64"],
 }
 #: The interpreter of an example that needs an environment of its own.
 PYTHONS = {"tianshou_ppo": ROOT / ".venv-engines/bin/python"}
@@ -85,6 +91,97 @@ WORDS = {
     "torchrl": "TorchRL",
     "dist": "distribution",
     "env": "environment",
+}
+INTRODUCTION = [
+    "---",
+    "hide-toc: true",
+    "---",
+    "",
+    "# Examples",
+    "",
+    "Each example is a short program, with a page that shows what it prints. Without",
+    "options, an example trains until it has learned something; the pages show runs on",
+    "two cores of a busy machine, many of them shorter. Most take `--framework tf`.",
+    "",
+]
+TRAINED_AGENTS = [
+    "Each film shows a policy that was trained with the PPO of this repository.",
+    "`python tools/site_films.py` makes the films again. The policies from",
+    "[the zoo](../learning.md#the-zoo) are part of rlcatalog-ppo, so that you can play",
+    "them yourself, for example with `rlcatalog evaluate zoo:Hopper-v5`.",
+    "",
+]
+#: Film → title, link, text, and what the film shows.
+AGENTS = {
+    "gardener": (
+        "The gardener",
+        "../index.md",
+        "An action is a tool and a direction, and a mask forbids tools without use.",
+        "A robot waters the plants of a garden and picks their fruit.",
+    ),
+    "cartpole": (
+        "CartPole in a web page",
+        "../../examples/browser/README.md",
+        "A web page plays CartPole with a policy in one exported file.",
+        "A cart moves left and right, so that the pole on it does not fall.",
+    ),
+    "LunarLander-v3": (
+        "LunarLander",
+        "../learning.md#the-zoo",
+        "Four discrete actions: from the zoo, after 500,000 steps.",
+        "A lander slows down with its engines, and lands between two flags.",
+    ),
+    "Hopper-v5": (
+        "Hopper",
+        "../learning.md#the-zoo",
+        "Three torques of MuJoCo's hopper: from the zoo, after a million steps.",
+        "A leg with three joints, which balances and moves forward.",
+    ),
+    "MinAtar-Breakout-v1": (
+        "Breakout of MinAtar",
+        "../learning.md#the-zoo",
+        "Images of ten by ten cells: from the zoo, after 500,000 steps.",
+        "A paddle returns a ball, which breaks bricks.",
+    ),
+    "popgym-RepeatPreviousEasy-v0": (
+        "RepeatPrevious of POPGym",
+        "../learning.md#the-zoo",
+        "A policy with an LSTM names the card that it saw four steps ago.",
+        "Cards pass by, and the agent names the suit of the fourth card before the new one.",
+    ),
+}
+#: Heading → examples. Each example is in one group.
+GROUPS = {
+    "Masks, actions and memory": [
+        "action_masking",
+        "parametric_actions_cartpole",
+        "autoregressive_action_dist",
+        "custom_action_dist",
+        "rnn_model",
+        "lstm_auto_wrapping",
+        "attention_net",
+        "trajectory_views",
+        "complex_struct_space",
+        "env_wrappers",
+        "lookup",
+    ],
+    "Your own model and loss": [
+        "custom_model",
+        "custom_model_api",
+        "keras_model",
+        "batch_norm_model",
+        "pretrained_backbone",
+        "custom_loss",
+        "self_supervised_loss",
+    ],
+    "Your own algorithm": [
+        "ppo_single_file",
+        "ppo_single_file_tf",
+        "dqn",
+        "sac",
+        "behaviour_cloning",
+    ],
+    "Other engines": ["cleanrl_ppo", "skrl_ppo", "tianshou_ppo", "torchrl_ppo"],
 }
 #: Lines of output that are shown at most.
 MOST = 24
@@ -245,8 +342,9 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
 
 def pages() -> dict[Path, str]:
     """Return all pages and pictures: file → text."""
-    kept, found = records(), {}
-    rows = ["| | example | what it shows |", "| --- | --- | --- |"]
+    kept = records()
+    found = {}
+    cards = {}
     for name, path in examples().items():
         if name not in kept:
             raise SystemExit(
@@ -255,32 +353,62 @@ def pages() -> dict[Path, str]:
         found[TARGET / f"{name}.md"] = page(name, path, kept[name])
         picture, words = thumbnails.drawn(name, kept[name]["output"])
         found[TARGET / f"pictures/{name}.svg"] = picture
-        rows.append(
-            f"| ![{words}](pictures/{name}.svg) | [{title(name)}]({name}.md) | {shows(path)[0]} |"
-        )
-    found[TARGET / "index.md"] = "\n".join(
-        [
-            "# Examples",
-            "",
-            "Each example is a short program, with a page that shows what it prints. Without",
-            "options, an example trains until it has learned something; the pages show runs on",
-            "two cores of a busy machine, many of them shorter. Most take `--framework tf`.",
-            "",
-            "One example is not in the table: [a web page](../../examples/browser/README.md)",
-            "that plays CartPole in a browser, from the file that [an export](../export.md)",
-            "writes.",
-            "",
-            *rows,
-            "",
-            "```{toctree}",
-            ":hidden:",
-            "",
-            *examples(),
-            "```",
-            "",
-        ]
-    )
+        text, _ = shows(path)
+        cards[name] = card(f"![{words}](pictures/{name}.svg)", title(name), f"{name}.md", text)
+    found[TARGET / "index.md"] = index(cards)
     return found
+
+
+def index(cards: dict[str, list[str]]) -> str:
+    """Return the page with a card for each trained agent and each example.
+
+    Args:
+        cards: Example → the lines of its card.
+    """
+    lines = [
+        *INTRODUCTION,
+        "## Trained agents",
+        "",
+        *TRAINED_AGENTS,
+        *grid([film_card(name, *facts) for name, facts in AGENTS.items()]),
+    ]
+    rest = dict(cards)
+    for heading, names in GROUPS.items():
+        lines += [f"## {heading}", "", *grid([rest.pop(name) for name in names])]
+    if rest:
+        raise SystemExit(f"tools/gallery.py: GROUPS lacks {', '.join(rest)}")
+    lines += ["```{toctree}", ":hidden:", "", *cards, "```", ""]
+    return "\n".join(lines)
+
+
+def grid(cards: list[list[str]]) -> list[str]:
+    """Return the lines of cards beside each other."""
+    lines = [":::::{container} gallery", ""]
+    for lines_of_card in cards:
+        lines += ["::::{container} card", "", *lines_of_card, "", "::::", ""]
+    return [*lines, ":::::", ""]
+
+
+def card(picture: str, name: str, link: str, text: str) -> list[str]:
+    """Return the lines of a card: a picture, and below it a title and a text."""
+    return [picture, "", f"**[{name}]({link})**", "", text]
+
+
+def film_card(film: str, name: str, link: str, text: str, description: str) -> list[str]:
+    """Return the lines of a card with a film, which readers who prefer less motion see as a still
+    picture.
+    """
+    html = [
+        "```{raw} html",
+        '<video class="film" autoplay loop muted playsinline preload="none"',
+        f' poster="../_static/films/{film}.webp"',
+        f' aria-label="{description}">',
+        '<source media="(prefers-reduced-motion: no-preference)"',
+        f' src="../_static/films/{film}.mp4" type="video/mp4">',
+        "</video>",
+        "```",
+    ]
+    return card("\n".join(html), name, link, text)
 
 
 def main(arguments: list[str]) -> int:
