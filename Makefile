@@ -11,8 +11,11 @@ LOWEST := .venv-lowest
 NEWEST := .venv-newest
 ENGINES := .venv-engines
 ENVIRONMENTS := .venv-environments
-# What an example needs and nothing else may see: requirements/skrl.txt and requirements/timm.txt say why.
-BESIDE := $(VENV)/.skrl $(VENV)/.timm
+# What examples and bridges need and nothing else may see: requirements/skrl.txt, rsl_rl.txt and timm.txt say why.
+BESIDE := $(VENV)/.skrl $(VENV)/.rsl_rl $(VENV)/.timm
+# Their tests run in a process of their own, which sees these folders.
+BRIDGES := plugins/rsl_rl plugins/skrl
+BRIDGES_PATH := $(VENV)/rsl_rl:$(VENV)/skrl
 # Code on pages has 88 columns. The guide to plugins shows files that `rlcatalog new` writes, which have 100.
 FORMAT_PAGES = $(BIN)/ruff format --line-length 88 --config 'include=["*.md"]' --config 'format.exclude=[]' \
 	--exclude docs/plugins.md
@@ -40,9 +43,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest newest engines environments learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
+test test-one bridges quick lowest newest engines environments learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare lowest newest update engines environments generate dist version docs docs-serve browser docs-check clean
+.PHONY: demo help test quick test-one bridges learn attack sweep lint fix bench bench-check gpu peers compare lowest newest update engines environments generate dist version docs docs-serve browser docs-check clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -55,12 +58,20 @@ help:  ## this list
 
 test: $(VENV)/.dev $(BESIDE)  ## all tests, a short learning run included
 	$(BIN)/python -m pytest -m "not learn and not slow" -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),,PYTHONPATH=$(BRIDGES_PATH) $(BIN)/python -m pytest -n 2 --dist loadfile $(BRIDGES))
 
 quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
 	$(BIN)/python tools/quick.py $(PYTEST_ARGS)
 
+ifneq ($(filter $(BRIDGES),$(P)),)
+test-one: export PYTHONPATH := $(BRIDGES_PATH)
+test-one: $(BESIDE)
+endif
 test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
 	$(BIN)/python -m pytest -m "not learn and not slow" $(P) $(PYTEST_ARGS)
+
+bridges: $(VENV)/.dev $(BESIDE)  ## the tests of the bridges to rsl_rl and skrl, which need folders of their own
+	PYTHONPATH=$(BRIDGES_PATH) $(BIN)/python -m pytest $(BRIDGES) $(PYTEST_ARGS)
 
 attack: $(VENV)/.dev $(BESIDE)  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal $(PYTEST_ARGS)

@@ -1,9 +1,8 @@
-"""The catalog's nets in skrl's PPO, with skrl's own agent and trainer.
+"""A catalog policy in skrl's PPO, with skrl's own trainer and memory.
 
-skrl's mixins draw and score actions themselves, so skrl only needs nets.
-`rlcatalog_torch.actor_critic(policy)` returns them: an actor, whose outputs are logits
-for a `CategoricalMixin`, and a critic. If you use a `GaussianMixin`, split the outputs
-with `mean, log_std = outputs.chunk(2, -1)`.
+`CatalogEnv` builds the policy for the environment's spaces, and `CatalogModel` is the
+model for both of skrl's roles. Any model config works here; with a memory, use
+`rlcatalog_skrl.PPO_RNN` instead of `PPO`.
 
 Run the script with `python examples/skrl_ppo.py`, in a Python environment that contains
 skrl.
@@ -12,54 +11,18 @@ skrl.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from skrl.agents.torch.ppo import PPO
 from skrl.envs.wrappers.torch import wrap_env
 from skrl.memories.torch import RandomMemory
-from skrl.models.torch import CategoricalMixin, DeterministicMixin, Model
 from skrl.trainers.torch import SequentialTrainer
 
-import rlcatalog
-from rlcatalog_torch import actor_critic
+from rlcatalog_skrl import PPO, CatalogEnv, CatalogModel
 
 NUM_ENVS = 8
 LENGTH = 128
-
-
-class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
-    """Policy and value function in one skrl model."""
-
-    def __init__(
-        self, observation_space: gym.Space, action_space: gym.Space, device: Any
-    ) -> None:
-        Model.__init__(
-            self,
-            observation_space=observation_space,
-            action_space=action_space,
-            device=device,
-        )
-        CategoricalMixin.__init__(self, role="policy")
-        DeterministicMixin.__init__(self, role="value")
-        config = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
-        policy = rlcatalog.build(
-            observation_space, action_space, config, framework="torch"
-        )
-        self.actor, self.critic, _ = actor_critic(policy)
-
-    def act(self, inputs, *, role=""):
-        """Return actions, or values."""
-        mixin = CategoricalMixin if role == "policy" else DeterministicMixin
-        return mixin.act(self, inputs, role=role)
-
-    def compute(self, inputs, role=""):
-        """Return logits, or values."""
-        return (self.actor if role == "policy" else self.critic)(
-            inputs["observations"]
-        ), {}
 
 
 def main() -> None:
@@ -79,9 +42,8 @@ def main() -> None:
     episodes = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     env = wrap_env(episodes, wrapper="gymnasium")
 
-    model = ActorCritic(env.observation_space, env.action_space, env.device).to(
-        env.device
-    )
+    env = CatalogEnv(env, {"fcnet_hiddens": [64, 64]})
+    model = CatalogModel(env)
     settings = {
         "rollouts": LENGTH,
         "learning_epochs": 10,

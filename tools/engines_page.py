@@ -18,9 +18,10 @@ from generated import ROOT, fill, write
 DATA = ROOT / "docs/engines.toml"
 LIBRARIES = ROOT / "docs/other_libraries.toml"
 TARGET = ROOT / "docs/engines.md"
-#: The table's halves: one of nine columns is too wide for any page.
-HALVES = {
+#: The table's parts: one of all columns is too wide for any page.
+PARTS = {
     "own": ("ppo", "single_file", "rllib", "rllib_dqn", "rllib_sac"),
+    "simulators": ("rsl_rl", "skrl"),
     "sb3": ("sb3", "sb3_maskable", "sb3_recurrent", "sb3_dqn", "sb3_off_policy", "sb3_critics"),
 }
 
@@ -81,7 +82,7 @@ def place_link(source: str, place: str) -> str:
 def filled(text: str) -> str:
     """Return the page with its tables written anew, each between its two markers."""
     data = tomllib.loads(DATA.read_text(encoding="utf-8"))
-    tables = {name: table(data, engines) for name, engines in HALVES.items()}
+    tables = {name: table(data, engines) for name, engines in PARTS.items()}
     others = tomllib.loads(LIBRARIES.read_text(encoding="utf-8"))
     for capability in others["capabilities"]:
         tables[capability] = comparison(others["libraries"], capability)

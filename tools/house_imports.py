@@ -18,6 +18,8 @@ from house_code import Source
 #: Packages that hold what a user runs a choice with.
 LIBRARY = ("torch", "tf", "policy", "export", "testing", "runs", "cli")
 ENGINES = ("ppo", "sb3", "rllib")
+#: Engines of simulators, which have no runs of `rlcatalog train`.
+SIMULATOR_ENGINES = ("rsl_rl", "skrl")
 
 #: What a package may import beside the kernel; other packages may import nothing else.
 ALLOWED = {
@@ -35,6 +37,8 @@ ALLOWED = {
 # All of their files are PyTorch's.
 for _engine in ("sb3", "rllib"):
     ALLOWED[f"rlcatalog_{_engine}"] |= {"rlcatalog_torch"}
+for _engine in SIMULATOR_ENGINES:
+    ALLOWED[f"rlcatalog_{_engine}"] = frozenset({"rlcatalog_policy", "rlcatalog_torch"})
 
 #: What a file may import beside that, by a part of its path: the package that alone loads it.
 ALLOWED_BY_FILE = {

@@ -19,15 +19,19 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 #: Environments that the packages' tests play, beside those of `requirements/torch.txt`.
 ENVIRONMENTS = ("minigrid", "mujoco")
+#: The example of a plugin, and the bridges whose engines bring TensorBoard, which the other tests
+#: must not have.
+LEFT_OUT = ("example", "rsl_rl", "skrl")
 #: Tools of `make lint` alone, and what belongs to one version of PyTorch.
 NOT_NEEDED = ("codespell", "import-linter", "mypy", "triton")
 
 
 def projects() -> list[Path]:
-    """Return the `pyproject.toml` of each package, without the example of a plugin."""
+    """Return the `pyproject.toml` of each package that is tested at its lowest versions."""
     folders = ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
     paths = {path for folder in folders for path in ROOT.glob(f"{folder}/pyproject.toml")}
-    return sorted(paths - {ROOT / "plugins/example/pyproject.toml"})
+    left_out = {ROOT / f"plugins/{name}/pyproject.toml" for name in LEFT_OUT}
+    return sorted(paths - left_out)
 
 
 def lowest(paths: Iterable[Path]) -> dict[str, str]:

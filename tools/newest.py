@@ -38,6 +38,8 @@ FOLDER = ROOT / ".venv-newest"
 SHOWN = ("torch", "tensorflow", "gymnasium", "numpy", "ray", "stable-baselines3", "onnxruntime")
 #: Extras whose packages need a version of gymnasium that is not the newest.
 WITH_RAY = ("rllib", "all")
+#: Extras that bring TensorBoard, which the tests of other packages must not have.
+WITH_TENSORBOARD = ("rsl_rl", "skrl")
 #: What the tests need beside the packages.
 TOOLS = lowest.tools("demo", "torch", "dev")
 #: Left out: long runs, and wheels, which `make dist` installs.
@@ -194,7 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     newest = make_environment(FOLDER / "newest", options.python)
     versions = resolutions(newest)
     print("\n".join(version_table(versions)), flush=True)
-    install_extras(newest, [extra for extra in extras() if extra not in WITH_RAY])
+    left_out = (*WITH_RAY, *WITH_TENSORBOARD)
+    install_extras(newest, [extra for extra in extras() if extra not in left_out])
     install_rest(newest)
     ignored = [f"--ignore={path}" for path in OF_REPOSITORY]
     suites = [run_tests("all packages, Ray with the newest gymnasium", newest, ignored)]

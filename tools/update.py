@@ -19,7 +19,7 @@ REQUIREMENTS = ROOT / "requirements"
 #: Installed into one environment, so resolved together.
 TOGETHER = ("build", "demo", "torch", "dev", "docs", "dist")
 #: Installed without dependencies, so resolved without them.
-ALONE = ("without_dependencies", "skrl", "timm", "compare", "peers")
+ALONE = ("without_dependencies", "skrl", "rsl_rl", "timm", "compare", "peers")
 #: Installed into an environment of its own.
 ENGINES = "engines"
 #: Each belongs to one version of PyTorch: change them together with it, by hand.

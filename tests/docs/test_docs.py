@@ -235,7 +235,8 @@ def test_packages_are_those_on_disk_without_the_example():
 
 def test_demo_installs_no_engine_but_ours():
     only_for_tests = read_installed_folders("dev") + read_installed_folders("without_dependencies")
-    expected = ["plugins/export", "plugins/rllib", "plugins/sb3", "plugins/tf"]
+    engines = ["plugins/rllib", "plugins/rsl_rl", "plugins/sb3", "plugins/skrl"]
+    expected = ["plugins/export", *engines, "plugins/tf"]
     assert sorted(only_for_tests) == expected
 
 

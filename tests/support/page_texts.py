@@ -38,6 +38,8 @@ PACKAGES = {
     "rlcatalog-ppo": "plugins/ppo",
     "rlcatalog-sb3": "plugins/sb3",
     "rlcatalog-rllib": "plugins/rllib",
+    "rlcatalog-rsl-rl": "plugins/rsl_rl",
+    "rlcatalog-skrl": "plugins/skrl",
     "rlcatalog-export": "plugins/export",
     "rlcatalog-compat": "plugins/compat",
 }

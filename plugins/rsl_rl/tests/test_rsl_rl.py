@@ -11,6 +11,7 @@ from rsl_rl_runs import RslEnv, catalog_config, learn, make_runner
 from tensor_envs import RandomGroupsEnv, TensorCartPole, TensorPendulum
 from tensordict import TensorDict
 from torch import nn
+from users_losses import WithCustomLoss
 
 import rlcatalog
 from rlcatalog.errors import (
@@ -21,7 +22,7 @@ from rlcatalog.errors import (
     UnsupportedSpaceError,
 )
 from rlcatalog_rsl_rl import CatalogActor, CatalogEnv, to_policy
-from rlcatalog_torch import FreeLogStd, TorchModelV2
+from rlcatalog_torch import FreeLogStd
 
 SMALL = {"fcnet_hiddens": [16]}
 LSTM = {**SMALL, "use_lstm": True, "lstm_cell_size": 8}
@@ -330,25 +331,6 @@ def test_curiosity_of_rsl_rl_trains_beside_a_catalog_policy():
 
 
 # --- refusals -------------------------------------------------------------------------------------
-
-
-class WithCustomLoss(TorchModelV2, nn.Module):
-    """A model with a loss of its own."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-        nn.Module.__init__(self)
-        self.layer = nn.Linear(3, num_outputs)
-
-    def forward(self, input_dict, state, seq_lens):
-        self.rows = len(input_dict["obs"])
-        return self.layer(input_dict["obs"]), state
-
-    def value_function(self):
-        return torch.zeros(self.rows)
-
-    def custom_loss(self, policy_loss, loss_inputs):
-        return policy_loss
 
 
 REFUSED = {

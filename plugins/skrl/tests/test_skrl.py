@@ -14,6 +14,7 @@ from skrl.resources.preprocessors.torch import RunningStandardScaler
 from skrl.utils.spaces.torch import flatten_tensorized_space, tensorize_space
 from skrl_runs import SkrlEnv, make_agent, make_catalog_agent, make_trainer
 from tensor_envs import RandomGroupsEnv, TensorCartPole, TensorPendulum
+from users_losses import WithCustomLoss
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError
@@ -225,9 +226,18 @@ def test_converted_policy_is_saved_and_exported(tmp_path):
 # --- refusals -------------------------------------------------------------------------------------
 
 
-def test_past_actions_are_refused():
-    with pytest.raises(NotServedError, match="lstm_use_prev_action"):
-        make_model({**LSTM, "lstm_use_prev_action": True})
+REFUSED = {
+    "past actions": ({**LSTM, "lstm_use_prev_action": True}, "lstm_use_prev_action"),
+    "past rewards": ({**LSTM, "lstm_use_prev_reward": True}, "lstm_use_prev_reward"),
+    "a loss": ({"custom_model": WithCustomLoss}, "custom_loss"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_model_that_skrl_cannot_train_is_refused(name):
+    config, named = REFUSED[name]
+    with pytest.raises(NotServedError, match=named):
+        make_model(config)
 
 
 @pytest.mark.parametrize(
