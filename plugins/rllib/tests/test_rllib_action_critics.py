@@ -377,6 +377,13 @@ class HiddenLevelOfNumbers(HiddenLevel):
     ],
     ids=["unbounded", "a choice", "bits"],
 )
-def test_actions_that_are_not_all_bounded_boxes_are_refused(rllib, action_space):
-    with pytest.raises(NotServedError, match="SAC needs a Discrete, or a bounded Box"):
+def test_actions_that_critics_cannot_see_are_refused(rllib, action_space):
+    with pytest.raises(NotServedError, match="Boxes of floats with finite bounds"):
         rllib.configure(lambda: Anything(action_space), MODEL, "sac")
+
+
+def test_actions_with_a_choice_inside_are_refused_without_a_critic(rllib):
+    action_space = Dict({"a": Box(-1, 1, (1,)), "b": Discrete(2)})
+
+    with pytest.raises(NotServedError, match="SAC needs a Discrete, or a bounded Box"):
+        rllib.configure(lambda: Anything(action_space), {}, "sac")
