@@ -307,6 +307,16 @@ def test_recipe_takes_registered_critics_to_another_process():
     assert type(critic.trunk.module).__name__ == "FrozenBackbone"
 
 
+def test_searched_critic_comes_from_the_trial():
+    recipe = Recipe({"fcnet_hiddens": [8]}, action_critics={"fcnet_hiddens": [16]})
+    settings = recipe.model_config(searched=["critic"])
+
+    of_trial = Recipe.of({**settings, "critic": {"fcnet_hiddens": [32]}}).with_critics_apart()
+
+    assert of_trial.action_critics == {"fcnet_hiddens": [32]}
+    assert of_trial.model == {"fcnet_hiddens": [8]}
+
+
 def test_runner_builds_no_critics(rllib):
     runner = rllib.make_runner(rllib.configure(lambda: Arm(), MODEL, "sac"))
 

@@ -115,7 +115,10 @@ class Recipe:
         if self.catalog is not None:
             config[CATALOG] = self.catalog
         if self.action_critics is not None:
-            config[ACTION_CRITICS] = packed(self.action_critics)
+            if "critic" in searched:
+                config[KEYS].append("critic")  # for `with_critics_apart`
+            else:
+                config[ACTION_CRITICS] = packed(self.action_critics)
         return config
 
     def __reduce__(self) -> tuple[Any, ...]:
