@@ -21,7 +21,10 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 import browser  # noqa: E402
 
 PACKAGE = "chromium-headless-shell"
-INSTALL_ONE = f"Install Chromium or Chrome, so that one of {', '.join(browser.NAMES)} is in PATH."
+INSTALL_ONE = (
+    f"Install Chromium or Chrome, so that one of {', '.join(browser.NAMES)} is in PATH."
+    " On Debian, running `apt-get update` as root may be enough."
+)
 
 
 class NoBrowserError(Exception):
