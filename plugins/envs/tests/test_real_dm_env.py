@@ -16,20 +16,20 @@ SMALL = {"num_envs": 2, "rollout_length": 64, "minibatch_size": 64, "seed": 0}
 
 
 @pytest.mark.parametrize(
-    ("env_id", "model"),
+    ("env_id", "env_config", "model"),
     [
-        ("shimmy:bsuite/catch-v0", {}),
-        ("shimmy:bsuite/memory_len-v0", {"use_lstm": True}),
-        ("shimmy:dm_control/cartpole-swingup-v0", {}),
+        ("shimmy:bsuite/catch-v0", {}, {}),
+        ("shimmy:bsuite/memory_len-v0", {"memory_length": 5}, {"use_lstm": True}),
+        ("shimmy:dm_control/cartpole-swingup-v0", {}, {}),
     ],
 )
-def test_resumed_run_equals_an_uninterrupted_one(env_id, model, tmp_path):
-    uninterrupted = PPO(env_id, {**SMALL, "model": model})
+def test_resumed_run_equals_an_uninterrupted_one(env_id, env_config, model, tmp_path):
+    uninterrupted = PPO(env_id, {**SMALL, "env_config": env_config, "model": model})
     uninterrupted.train()
     uninterrupted.save_checkpoint(tmp_path / "run")
-    resumed = PPO.restore(tmp_path / "run")
-
     uninterrupted.train()
+
+    resumed = PPO.restore(tmp_path / "run")  # also sets PyTorch's generator
     resumed.train()
 
     assert resumed.new_episode_reasons == {}

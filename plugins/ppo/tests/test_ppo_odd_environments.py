@@ -130,9 +130,9 @@ def test_run_with_random_state_resumes_its_episodes(tmp_path):
     uninterrupted = PPO(WithRandomState, SMALL_PPO)
     uninterrupted.train()
     uninterrupted.save_checkpoint(tmp_path / "run")  # pytest makes a warning an error
-    resumed = PPO.restore(tmp_path / "run", WithRandomState)
-
     uninterrupted.train()
+
+    resumed = PPO.restore(tmp_path / "run", WithRandomState)
     resumed.train()
 
     assert resumed.new_episode_reasons == {}

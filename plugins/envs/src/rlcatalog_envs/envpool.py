@@ -100,7 +100,7 @@ class EnvPoolEnvs(VectorEnv[Any, Any, Any]):
             self._seed = list(env_seeds)
         self._was_reset = False
         #: The last observations, for resets of some environments.
-        self._obs: TensorTree = None
+        self._obs: TensorTree | None = None
 
         self.num_envs = int(config["num_envs"])
         self.single_observation_space = _with_infinite_bounds(pool.observation_space)
@@ -242,7 +242,7 @@ def _read_infos(infos: Mapping[str, Any]) -> dict[str, Any]:
     return entries
 
 
-def _with_rows(batch: TensorTree, values: TensorTree, rows: Array) -> TensorTree:
+def _with_rows(batch: TensorTree | None, values: TensorTree, rows: Array) -> TensorTree:
     """Return a copy of a batch with other values in some rows.
 
     Args:
@@ -253,7 +253,7 @@ def _with_rows(batch: TensorTree, values: TensorTree, rows: Array) -> TensorTree
     if isinstance(values, Mapping):
         merged = {}
         for key, value in values.items():
-            part = None if batch is None else batch[key]
+            part = batch[key] if isinstance(batch, Mapping) else None
             merged[key] = _with_rows(part, value, rows)
         return merged
     array = np.asarray(values)

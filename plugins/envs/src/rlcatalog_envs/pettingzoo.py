@@ -161,7 +161,8 @@ class ParallelGames(VectorEnv[Any, Any, Any]):
 
     def _batch_obs(self) -> Any:
         """Return the last observations of all rows, in new arrays."""
-        empty = create_empty_array(self.single_observation_space, self.num_envs)
+        # Any, because Gymnasium declares more types than the two functions share.
+        empty: Any = create_empty_array(self.single_observation_space, self.num_envs)
         return concatenate(self.single_observation_space, self._obs, empty)
 
     def _mask_infos(self) -> dict[str, Any]:

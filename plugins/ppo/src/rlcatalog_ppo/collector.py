@@ -269,10 +269,11 @@ class Collector:
         Raises:
             NonFiniteError: A reward is not a finite float32.
         """
-        is_float64 = isinstance(reward, np.ndarray) and reward.dtype == np.float64
+        is_usual = isinstance(reward, np.ndarray) and reward.dtype in (np.float64, np.float32)
         # One fast test for the usual case: the largest float32 is 3.4e38, so a reward that would
-        # overflow adds more than 1e77 to the sum of squares. With NaN, the comparison is False.
-        if is_float64 and np.vdot(reward, reward) < 1e76:
+        # overflow adds more than 1e77 to the sum of squares. With NaN, the comparison is False. A
+        # sum of float32 that overflows is infinite, and the rewards are then tested one by one.
+        if is_usual and float(np.vdot(reward, reward)) < 1e76:
             float32_reward: Array = reward.astype(np.float32)
             return float32_reward
         with np.errstate(over="ignore"):  # reported below, with the environment's number

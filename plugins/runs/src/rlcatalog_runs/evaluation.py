@@ -78,7 +78,7 @@ def play_episodes(
     first_env = env()
     if count_envs(first_env) is None:
         others = [env] * (min(episodes, MOST_ENVS_AT_ONCE) - 1)
-        makers = [partial(_give, first_env), *others]
+        makers: list[Callable[[], Any]] = [partial(_give, first_env), *others]
         envs: Any = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
     else:
         envs = first_env  # the function makes a vector environment
