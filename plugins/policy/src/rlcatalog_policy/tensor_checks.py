@@ -46,14 +46,14 @@ class _Entry(NamedTuple):
     """The checks of one step or other call.
 
     Attributes:
-        name: What was called, with its number since the last reading, such as `"step 3"`.
+        what: What was called, such as `"step"`.
+        number: Its number since the last reading, from 1.
         checks: The checks.
-        values: Number of values in their tensors.
     """
 
-    name: str
+    what: str
+    number: int
     checks: Sequence[Check]
-    values: int
 
 
 class TensorChecks:
@@ -73,7 +73,8 @@ class TensorChecks:
         #: What was called → how often.
         self._calls: Counter[str] = Counter()
         self._entries: deque[_Entry] = deque()
-        self._kept_values = 0
+        #: Number of entries to keep; the first one tells how large they are.
+        self._most_entries = 0
         #: The index of the first wrong entry and of the next entry, as tensors without axes.
         self._first_wrong: Any = None
         self._next: Any = None
@@ -99,16 +100,16 @@ class TensorChecks:
         self._next = self._next + 1
         self._count += 1
         self._calls[what] += 1
-        self._keep(_Entry(f"{what} {self._calls[what]}", checks, _count_values(checks)))
+        self._keep(_Entry(what, self._calls[what], checks))
 
     def _keep(self, entry: _Entry) -> None:
-        """Keep an entry, and forget the oldest ones if there are too many."""
+        """Keep an entry, and forget the oldest one if there are too many."""
+        if not self._entries:
+            size = max(_count_values(entry.checks), 1)
+            self._most_entries = min(max(_MOST_VALUES // size, 1), _MOST_STEPS)
         self._entries.append(entry)
-        self._kept_values += entry.values
-        while len(self._entries) > 1 and (
-            len(self._entries) > _MOST_STEPS or self._kept_values > _MOST_VALUES
-        ):
-            self._kept_values -= self._entries.popleft().values
+        if len(self._entries) > self._most_entries:
+            self._entries.popleft()
 
     def read(self) -> None:
         """Wait for the device, and raise the error for the first wrong number since the last
@@ -133,7 +134,7 @@ class TensorChecks:
 
     def _raise(self, entry: _Entry) -> None:
         """Raise the error for an entry with a wrong number."""
-        since = f"{entry.name} since the last check"
+        since = f"{entry.what} {entry.number} since the last check"
         for check in entry.checks:
             arrays = map_tensors(check.tensors, self._ops.array)
             try:
