@@ -169,6 +169,25 @@ def test_model_accepts_nested_and_encoded_arrays(framework, use_lstm):
     np.testing.assert_allclose(outputs_of_nested, outputs_of_tensor, rtol=1e-5)
 
 
+def test_traced_model_accepts_nested_tensors_of_unknown_rows():
+    model = build_model_of_nested_space("tf", {"fcnet_hiddens": [4]})
+    signature = {
+        "a": tf.TensorSpec([None], tf.int64),
+        "b": tf.TensorSpec([None, 2], tf.float32),
+        "c": (tf.TensorSpec([None, 2], tf.int64),),
+    }
+
+    @tf.function(input_signature=[signature])
+    def outputs_of(obs):
+        outputs, _ = model({"obs": obs})
+        return outputs
+
+    outputs = outputs_of(tf.nest.map_structure(tf.constant, NESTED_ARRAYS))
+
+    expected, _ = model({"obs": tf.constant(ENCODED_ARRAYS)})
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5)
+
+
 @in_both_frameworks
 def test_input_dict_of_the_caller_keeps_its_array(framework):
     model = build_model_of_nested_space(framework, {"fcnet_hiddens": [4]})

@@ -346,6 +346,15 @@ def test_invalid_config_is_an_error(config, message):
     assert not isinstance(caught.value, ConfigTypeError)
 
 
+def test_error_of_an_orthogonal_bias_lists_initializers_of_biases():
+    with pytest.raises(ConfigError, match="For biases: ") as caught:
+        rlcatalog.explain(SCREEN, FOUR_ACTIONS, {"conv_bias_initializer": "orthogonal"})
+
+    names = str(caught.value).partition("For biases: ")[2].rstrip(".").split(", ")
+    assert "zeros" in names
+    assert "orthogonal" not in names
+
+
 def test_error_of_filters_shows_the_layers_and_a_list_that_fits():
     with pytest.raises(ConfigError) as caught:
         rlcatalog.explain(SCREEN, FOUR_ACTIONS, {"conv_filters": [[16, 8, 4], [32, 4, 2]]})
