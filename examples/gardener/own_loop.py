@@ -10,7 +10,8 @@ import rlcatalog
 config = {"fcnet_hiddens": [64, 64]}
 envs = gym.vector.SyncVectorEnv([Garden] * 8)
 policy = rlcatalog.build(env=envs, config=config)
-optimizer = torch.optim.Adam(policy.model.parameters(), 3e-3)
+weights = policy.model.parameters()
+optimizer = torch.optim.Adam(weights, lr=3e-3)
 for _ in range(100):
     obs, _ = envs.reset()
     rows = []
@@ -22,9 +23,14 @@ for _ in range(100):
         row["raw_action"] = step.raw_action
         obs, row["return"], _, _, _ = envs.step(step.action)
         rows.append(row)
-    for row, later in zip(rows[-2::-1], rows[:0:-1], strict=True):
-        row["return"] = row["return"] + 0.97 * later["return"]
-    batch = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    later = np.zeros(8)
+    for row in reversed(rows):
+        later = row["return"] + 0.97 * later
+        row["return"] = later
+    batch = {}
+    for name in rows[0]:
+        column = [row[name] for row in rows]
+        batch[name] = np.concatenate(column)
     target = torch.from_numpy(batch["return"]).float()
     scores = policy.evaluate(batch)
     better = target - scores.value.detach()
