@@ -34,11 +34,9 @@ RECORDS = TARGET / "records.json"
 #: What an example is run with for its page; all others with `--iterations 8`.
 ARGUMENTS = {
     "action_masking": ["--iterations", "100"],
-    "batch_norm_model": ["--iterations", "32"],
     "behaviour_cloning": ["--steps", "4000", "--updates", "1000", "--episodes", "5"],
     "complex_struct_space": ["--framework", "torch"],
     "custom_model_api": ["--framework", "torch"],
-    "custom_model": ["--iterations", "32"],
     "dqn": ["--steps", "4000", "--episodes", "5"],
     "lookup": [],
     "lstm_auto_wrapping": ["--iterations", "64"],
@@ -47,7 +45,6 @@ ARGUMENTS = {
     "ppo_single_file_tf": ["--steps", "20480", "--episodes", "5"],
     "rnn_model": ["--iterations", "64"],
     "sac": ["--steps", "1500", "--episodes", "2"],
-    "self_supervised_loss": ["--iterations", "32"],
     "trajectory_views": ["--iterations", "64"],
 }
 #: The interpreter of an example that needs an environment of its own.
