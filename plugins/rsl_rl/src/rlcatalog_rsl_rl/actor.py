@@ -15,7 +15,6 @@ import rlcatalog
 from rlcatalog import Catalog, Policy
 from rlcatalog.actions import entropy_of, params_given
 from rlcatalog.errors import ConfigError, NoClosedFormError, NotServedError
-from rlcatalog.frameworks import Evaluation
 from rlcatalog_policy import State
 from rlcatalog_rsl_rl.spaces import ObservationGroups, Space, free_actions
 from rlcatalog_rsl_rl.value_parameters import find_value_parameters
@@ -147,9 +146,10 @@ class CatalogActor(nn.Module):
             defaults={**_DEFAULTS, "free_log_std": is_float_box},
         )
         _check_policy(self.policy, output_dim)
-        reset_output_layers(self.policy.model)
+        model: Any = self.policy.model
+        reset_output_layers(model)
         # PyTorch finds the weights under this name.
-        self.model: nn.Module = self.policy.model
+        self.model: nn.Module = model
         self.is_recurrent = bool(self.policy.memory)
         self._rows = int(obs.batch_size[0])
         self._state: State | None = None
@@ -233,13 +233,14 @@ class CatalogActor(nn.Module):
         if rows != self._rows:
             self._rows = rows
             self._restart_all()
-        step = self.policy.act(self._groups.select(obs), self._state, explore=explore)
+        # Its arrays are tensors, like the observations.
+        step: Any = self.policy.act(self._groups.select(obs), self._state, explore=explore)
         self._state = step.state
         actions = step.raw_action.float()
         return _ActingPass(obs, actions, step.logp, step.value, step.dist_inputs)
 
-    def _score(self, batch: _ScoringPass, actions: Tensor) -> Evaluation:
-        """Score stored raw actions `[R, width]`, a row for each observation."""
+    def _score(self, batch: _ScoringPass, actions: Tensor) -> Any:
+        """Return the `Evaluation` of stored raw actions `[R, width]`, a row for each observation."""
         policy = self.policy
         columns: dict[str, Any] = {"raw_action": actions}
         obs = batch.obs
@@ -270,8 +271,6 @@ class CatalogActor(nn.Module):
         else:
             length = len(outputs)
             evaluation = self._score(batch, outputs.transpose(0, 1).flatten(0, 1))
-        assert evaluation.value is not None
-        assert evaluation.entropy is not None
         dist_inputs = params_given(evaluation.dist, outputs.flatten(0, -2))
         self._scores = _Scores(
             value=_in_time(evaluation.value[:, None], length),
@@ -372,7 +371,8 @@ class CatalogActor(nn.Module):
         """
         if self._state is None:
             return None
-        return tuple(part.reshape(1, self._rows, -1) for part in self._state.memory)
+        memory: Any = self._state.memory  # tensors
+        return tuple(part.reshape(1, self._rows, -1) for part in memory)
 
     def reset(
         self,
@@ -394,7 +394,8 @@ class CatalogActor(nn.Module):
         elif hidden_state is None:
             self._restart_all()
         else:
-            self._state = self._state._replace(memory=self._memory_of(_parts_of(hidden_state)))
+            memory: Any = self._memory_of(_parts_of(hidden_state))
+            self._state = self._state._replace(memory=memory)
 
     def _acting_obs_are_old(self) -> None:
         """Forget the values of the observations acted on last."""

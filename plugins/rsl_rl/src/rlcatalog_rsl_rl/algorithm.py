@@ -53,8 +53,12 @@ class CatalogPPO(PPO):
         def return_actor(*_arguments: Any) -> CatalogActor:
             return actor
 
-        def make_critic(*arguments: Any) -> CatalogCritic:
-            return CatalogCritic(*arguments, actor=actor, **critic_settings)
+        def make_critic(
+            obs: TensorDict, obs_groups: dict[str, list[str]], obs_set: str, output_dim: int
+        ) -> CatalogCritic:
+            return CatalogCritic(
+                obs, obs_groups, obs_set, output_dim, actor=actor, **critic_settings
+            )
 
         algorithm: CatalogPPO = PPO.construct_algorithm(
             obs,

@@ -51,12 +51,12 @@ class CatalogEnv(VecEnv):
         return getattr(self.env, name)
 
     @property
-    def num_actions(self) -> int:  # type: ignore[override]  # a class attribute there
+    def num_actions(self) -> int:
         """Number of raw values of an action."""
         return self._policy().action_codec.width
 
     @property
-    def episode_length_buf(self) -> Tensor:  # type: ignore[override]
+    def episode_length_buf(self) -> Tensor:
         """Steps of each episode so far; the runner may set them."""
         return self.env.episode_length_buf
 

@@ -74,10 +74,12 @@ def _model_of(models: dict[str, Any]) -> CatalogModel:
         ConfigError: It is not.
     """
     model = models.get("policy")
-    if not isinstance(model, CatalogModel) or models.get("value") is not model:
+    is_shared = models.get("value") is model
+    if not isinstance(model, CatalogModel) or not is_shared:
+        classes = {name: type(one).__name__ for name, one in models.items()}
         raise ConfigError(
-            "models: expected {'policy': model, 'value': model} with one CatalogModel; found"
-            f" {', '.join(f'{name!r}: {type(one).__name__}' for name, one in models.items())}."
+            "models: expected {'policy': model, 'value': model} with one CatalogModel; found models"
+            f" of the classes {classes}."
         )
     return model
 

@@ -147,7 +147,8 @@ def _build_policy(
         observation_space, action_space, config, "torch", catalog=catalog, defaults=defaults
     )
     _check_policy(policy)
-    reset_output_layers(policy.model)
+    model: Any = policy.model  # a module
+    reset_output_layers(model)
     return policy
 
 

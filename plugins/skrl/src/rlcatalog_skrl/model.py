@@ -10,7 +10,6 @@ from skrl.models.torch import Model
 from torch import Tensor, nn
 
 from rlcatalog.errors import NoClosedFormError, NotServedError
-from rlcatalog.frameworks import Evaluation
 from rlcatalog_policy import State
 from rlcatalog_skrl.env import CatalogEnv
 from rlcatalog_torch import as_torch, keep_filter_in_state_dict
@@ -22,7 +21,7 @@ class _Pass(NamedTuple):
     """The last pass for a batch of observations.
 
     Attributes:
-        obs: The rows of observations, of which the value is asked next.
+        obs: The rows of observations; skrl asks for their values next.
         value: Value estimates `[N]`.
     """
 
@@ -53,7 +52,8 @@ class CatalogModel(Model):
         )
         self.policy = env.policy
         # PyTorch finds the weights under this name.
-        self.model: nn.Module = env.policy.model
+        model: Any = env.policy.model
+        self.model: nn.Module = model
         self.sequence_length = sequence_length
         #: Whether an agent of this package trains it, which lets the filter learn and stores the
         #: memory before each step.
@@ -61,7 +61,8 @@ class CatalogModel(Model):
         self._rows = env.rows
         self._num_envs = env.num_envs
         self._last: _Pass | None = None
-        self._evaluation: Evaluation | None = None
+        #: The `Evaluation` of the last scored batch.
+        self._evaluation: Any = None
         keep_filter_in_state_dict(self, env.policy.filter)
 
     # --- skrl's interface -------------------------------------------------------------------------
@@ -99,10 +100,8 @@ class CatalogModel(Model):
 
     def get_entropy(self, *, role: str = "") -> Tensor:
         """Return the entropies `[N, 1]` of the last scored batch, or their estimates."""
-        entropy = self._scored().entropy
-        assert entropy is not None
-        result: Tensor = entropy[:, None]
-        return result
+        entropy: Tensor = self._scored().entropy
+        return entropy[:, None]
 
     def distribution(self, *, role: str = "") -> Any:
         """Return the distributions of the last scored batch; skrl reads their `stddev`, which is
@@ -115,7 +114,7 @@ class CatalogModel(Model):
             return SimpleNamespace(stddev=torch.full((1,), torch.nan))
         return distribution
 
-    def _scored(self) -> Evaluation:
+    def _scored(self) -> Any:
         assert self._evaluation is not None, "act() with taken_actions comes first"
         return self._evaluation
 
@@ -126,7 +125,8 @@ class CatalogModel(Model):
         policy = self.policy
         rows = inputs["observations"]
         state = self._state_of(inputs, len(rows))
-        step = policy.act(self._rows.unflatten(rows), state)
+        # Its arrays are tensors, like the observations.
+        step: Any = policy.act(self._rows.unflatten(rows), state)
         self._last = _Pass(rows, step.value)
         outputs: dict[str, Any] = {"log_prob": step.logp[:, None]}
         if step.state is not None:
@@ -161,7 +161,7 @@ class CatalogModel(Model):
             first_states = [part[:, ::length] for part in inputs["rnn"]]
             batch["state"] = self._memory_of(first_states)
         # The observations are those that the policy has acted on and checked.
-        evaluation = policy.evaluate(batch, check=False)
+        evaluation: Any = policy.evaluate(batch, check=False)
         self._evaluation = evaluation
         self._last = _Pass(rows, evaluation.value)
         return inputs["taken_actions"], {"log_prob": evaluation.logp[:, None]}
@@ -206,7 +206,8 @@ class CatalogModel(Model):
                 " rlcatalog_skrl.PPO_RNN."
             )
         state: State = self.policy.initial_state(rows, on_device=True)
-        return state._replace(memory=self._memory_of(inputs["rnn"]))
+        memory: Any = self._memory_of(inputs["rnn"])
+        return state._replace(memory=memory)
 
     def _check_agent(self) -> None:
         """Raise an error where skrl's own agent would train a policy wrongly."""

@@ -23,7 +23,7 @@ def reset_output_layers(model: nn.Module) -> None:
     Args:
         model: A policy's model. Layers that a user's own module has made stay as they are.
     """
-    hidden_layers = set()
+    hidden_layers: set[nn.Module] = set()
     for module in model.modules():
         if isinstance(module, DenseStack):
             hidden_layers.update(module.layers)

@@ -26,8 +26,10 @@ def keep_filter_in_state_dict(module: nn.Module, observation_filter: Filter | No
     """
     if observation_filter is None:
         return
-    module.register_state_dict_post_hook(partial(_add_statistics, observation_filter))
-    module.register_load_state_dict_pre_hook(partial(_take_statistics, observation_filter))
+    add = partial(_add_statistics, observation_filter)
+    module.register_state_dict_post_hook(add)  # type: ignore[no-untyped-call]
+    take = partial(_take_statistics, observation_filter)
+    module.register_load_state_dict_pre_hook(take)  # type: ignore[no-untyped-call]
 
 
 def _add_statistics(
