@@ -392,7 +392,7 @@ def test_actions_that_critics_cannot_see_are_refused(rllib, action_space):
         rllib.configure(lambda: Anything(action_space), MODEL, "sac")
 
 
-def test_actions_with_a_choice_inside_are_refused_without_a_critic(rllib):
+def test_choice_inside_actions_is_refused_without_a_critic(rllib):
     action_space = Dict({"a": Box(-1, 1, (1,)), "b": Discrete(2)})
 
     with pytest.raises(NotServedError, match="SAC needs a Discrete, or a bounded Box"):
