@@ -237,7 +237,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
             FOUR_ACTIONS,
             {},
             "obs['p']['action_mask']",
-            "action_mask_key='part.action_mask'",
+            "action_mask_key=\"obs['p']['action_mask']\"",
             id="nested",
         ),
         pytest.param(
@@ -245,7 +245,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
             FOUR_ACTIONS,
             {"action_mask_key": "m"},
             "obs['p']['m']",
-            "action_mask_key='part.m'",
+            "action_mask_key=\"obs['p']['m']\"",
             id="nested, another key",
         ),
         pytest.param(

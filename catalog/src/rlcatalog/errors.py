@@ -331,10 +331,10 @@ def output_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except OSError as error:
         why = error.strerror or str(error)
-        raise OutputError(
-            f"{os.fspath(path)}: cannot be written: {why}. Pass a path in a folder in which you"
-            " may write."
-        ) from error
+        advice = "Pass a path in a folder in which you may write."
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            advice = "There is a file where a folder is needed. Remove it, or pass another path."
+        raise OutputError(f"{os.fspath(path)}: cannot be written: {why}. {advice}") from error
 
 
 def reason(error: BaseException) -> str:

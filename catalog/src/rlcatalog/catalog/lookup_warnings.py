@@ -139,8 +139,8 @@ def _warn_of_one_hots(leaf: Leaf) -> None:
 def _warn_of_unused_masks(resolution: Resolution) -> None:
     num_maskable_values = ActionMasks(resolution.action).size
     if num_maskable_values:
-        key = resolution.config["action_mask_key"]
-        advice = f"If it is one, set its path in the model config: action_mask_key='part.{key}'."
+        path = resolution.unused_masks[0]
+        advice = f"If it is one, set its path in the model config: action_mask_key={path!r}."
     else:
         advice = f"{resolution.action.describe()} has no values that a mask could forbid."
     warn_caller(
