@@ -34,6 +34,7 @@ RECORDS = TARGET / "records.json"
 #: What an example is run with for its page; all others with `--iterations 8`.
 ARGUMENTS = {
     "action_masking": ["--iterations", "100"],
+    "attention_net": ["--iterations", "40"],
     "behaviour_cloning": ["--steps", "4000", "--updates", "1000", "--episodes", "5"],
     "complex_struct_space": ["--framework", "torch"],
     "custom_model_api": ["--framework", "torch"],
