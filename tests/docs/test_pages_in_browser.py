@@ -147,6 +147,17 @@ def test_lines_of_code_are_not_cut(page, address, width):
     assert find_faults(page, address, CUT_CODE) == {}
 
 
+@pytest.mark.parametrize("width", [LAPTOP, SCREEN])
+def test_programs_of_the_home_page_are_not_cut(page, address, width):
+    page.show_as(width=width, scheme="light")
+    page.open(f"{address}/index.html")
+    num_tabs = page.evaluate("document.querySelectorAll('[role=tab]').length")
+    assert num_tabs == 4
+    for tab in range(num_tabs):
+        page.evaluate(f"document.querySelectorAll('[role=tab]')[{tab}].click()")
+        assert page.evaluate(CUT_CODE) == []
+
+
 def test_code_scrolls_in_its_own_box_on_a_phone(page, address):
     page.show_as(width=PHONE, scheme="light")
     assert find_faults(page, address, CODE_WITHOUT_SCROLLING) == {}
