@@ -31,7 +31,17 @@ HOME = "private_api"
 #: Modules without an underscore that their libraries do not document.
 INTERNAL = ("tensorflow.python", "keras.src", "tf_keras.src")
 #: Libraries whose modules may be named in strings, to be imported later.
-LIBRARIES = {"torch", "tensorflow", "keras", "ray", "gymnasium", "stable_baselines3", "onnx"}
+LIBRARIES = {
+    "rsl_rl",
+    "skrl",
+    "torch",
+    "tensorflow",
+    "keras",
+    "ray",
+    "gymnasium",
+    "stable_baselines3",
+    "onnx",
+}
 #: What Python documents in spite of the underscore: two functions, and methods of named tuples.
 DOCUMENTED = {"_getframe", "_exit", "_asdict", "_field_defaults", "_fields", "_make", "_replace"}
 #: Functions that take names of attributes → which of their arguments are names.
@@ -217,6 +227,8 @@ def _names_of_base(base: type) -> set[str]:
 def our_classes() -> Iterator[type]:
     """Yield the classes at the top of the packages' modules, after importing all of them."""
     folders = [str(path) for pattern in PACKAGES for path in ROOT.glob(f"{pattern}/src")]
+    # The engines that only their tests' process sees.
+    sys.path.extend(str(ROOT / ".venv" / name) for name in ("rsl_rl", "skrl"))
     for package in pkgutil.iter_modules(folders):
         if not package.name.startswith("rlcatalog"):  # the example of a plugin
             continue

@@ -302,7 +302,7 @@ def test_agent_without_catalog_parts_is_not_converted():
 
 def test_alias_of_memories_is_still_in_skrl():
     """skrl's own agent keeps one dict for the memory before and after a step; when this test fails,
-    skrl has mended it, and `rlcatalog_skrl.PPO_RNN.record_transition` can go.
+    skrl has mended it, and `rlcatalog_skrl.private_api` can go.
     """
     agent, env = make_catalog_agent(TensorPendulum(2), LSTM)
     agent.record_transition = lambda **arguments: SkrlPPO_RNN.record_transition(agent, **arguments)

@@ -240,7 +240,7 @@ class CatalogActor(nn.Module):
         return _ActingPass(obs, actions, step.logp, step.value, step.dist_inputs)
 
     def _score(self, batch: _ScoringPass, actions: Tensor) -> Any:
-        """Return the `Evaluation` of stored raw actions `[R, width]`, a row for each observation."""
+        """Return the `Evaluation` of raw actions `[R, width]`, a row for each observation."""
         policy = self.policy
         columns: dict[str, Any] = {"raw_action": actions}
         obs = batch.obs

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from skrl.agents.torch.ppo import PPO as SkrlPPO, PPO_RNN as SkrlPPO_RNN
+from skrl.agents.torch.ppo import PPO as SkrlPPO
 
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_skrl.model import CatalogModel
+from rlcatalog_skrl.private_api import SeparateMemories
 
 
 class _CatalogAgent:
@@ -50,7 +51,7 @@ class PPO(_CatalogAgent, SkrlPPO):
     """
 
 
-class PPO_RNN(_CatalogAgent, SkrlPPO_RNN):
+class PPO_RNN(_CatalogAgent, SeparateMemories):
     """skrl's PPO_RNN for a `CatalogModel` with a memory.
 
     skrl 2.1.1 uses one list for the memory before and after a step, so that it stores the latter.
@@ -59,12 +60,6 @@ class PPO_RNN(_CatalogAgent, SkrlPPO_RNN):
     Args:
         arguments: The arguments of skrl's PPO_RNN.
     """
-
-    def record_transition(self, **arguments: Any) -> None:
-        """Store a step with the memory before it."""
-        super().record_transition(**arguments)
-        # `act` writes the memory after the next step into `_rnn_final_states`.
-        self._rnn_final_states = dict(self._rnn_initial_states)
 
 
 def _model_of(models: dict[str, Any]) -> CatalogModel:

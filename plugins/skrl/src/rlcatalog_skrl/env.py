@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from gymnasium import spaces
 from skrl.envs.wrappers.torch import Wrapper
 from torch import Tensor
@@ -53,6 +54,7 @@ class CatalogEnv(Wrapper):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(env)
+        self.inner_env = env
         if observation_space is None:
             observation_space = _space_of(env, "observation_space")
         if action_space is None:
@@ -61,15 +63,19 @@ class CatalogEnv(Wrapper):
         #: The rows of actions that a wrapper of skrl inside takes; None without one.
         self._action_rows: FlatRows | None = None
         if isinstance(env, Wrapper):
-            self._device = env.device
             self._action_rows = FlatRows(action_space)
         self.policy = _build_policy(observation_space, action_space, model_config, catalog)
         self.policy.to(str(self.device))
 
     @property
+    def device(self) -> torch.device:
+        """The device of the environment's tensors."""
+        return torch.device(self.inner_env.device)
+
+    @property
     def num_envs(self) -> int:
         """Number of environments."""
-        return int(self._env.num_envs)
+        return int(self.inner_env.num_envs)
 
     @property
     def observation_space(self) -> Space:
@@ -87,7 +93,7 @@ class CatalogEnv(Wrapper):
 
     def reset(self) -> tuple[Tensor, dict[str, Any]]:
         """Begin new episodes, and return the first observations as rows."""
-        obs, info = self._env.reset()
+        obs, info = self.inner_env.reset()
         return self._row_of(obs), info
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Any]:
@@ -95,7 +101,7 @@ class CatalogEnv(Wrapper):
         env_actions = self.policy.adapt(actions, on_device=True)
         if self._action_rows is not None:
             env_actions = self._action_rows.flatten(env_actions)
-        obs, rewards, terminated, truncated, info = self._env.step(env_actions)
+        obs, rewards, terminated, truncated, info = self.inner_env.step(env_actions)
         return (
             self._row_of(obs),
             rewards.reshape(-1, 1),
@@ -115,11 +121,11 @@ class CatalogEnv(Wrapper):
 
     def render(self, *arguments: Any, **options: Any) -> Any:
         """Render the environment."""
-        return self._env.render(*arguments, **options)
+        return self.inner_env.render(*arguments, **options)
 
     def close(self) -> None:
         """Close the environment."""
-        self._env.close()
+        self.inner_env.close()
 
 
 def _space_of(env: Any, name: str) -> Space:
