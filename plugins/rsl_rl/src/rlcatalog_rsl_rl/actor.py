@@ -328,7 +328,7 @@ class CatalogActor(nn.Module):
         if self._scores is not None:
             return self._scores.entropy
         entropy, _ = entropy_of(self._dist(self._last_acting().dist_inputs), flat_sample)
-        return entropy  # type: ignore[no-any-return]
+        return entropy
 
     @property
     def output_mean(self) -> Tensor:
