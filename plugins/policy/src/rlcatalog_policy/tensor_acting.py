@@ -511,7 +511,7 @@ class TensorActing:
         """Return the state at the start of episodes, as tensors."""
         return self.states.start(rows)
 
-    def restart(self, state: State, rows: Any) -> Any:
+    def restart(self, state: State, rows: Any) -> State:
         """Return a state with new episodes started in some rows; see `Policy.restart`."""
         states = self.states
         if isinstance(states, NoStates):
