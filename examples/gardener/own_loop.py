@@ -21,7 +21,8 @@ for _ in range(100):
         step = policy.act_encoded(encoded, mask=mask)
         row = {"obs": encoded, "mask": mask}
         row["raw_action"] = step.raw_action
-        obs, row["return"], _, _, _ = envs.step(step.action)
+        obs, reward, *_ = envs.step(step.action)
+        row["return"] = reward
         rows.append(row)
     later = np.zeros(8)
     for row in reversed(rows):
