@@ -2,6 +2,7 @@ from . import public_index as public_index
 from ._version import __version__ as __version__
 from .actions.masks import mask_key_path as mask_key_path
 from .actions.tensor_actions import exported_dtype as exported_dtype
+from .actions.tensor_forms import lowered_actions as lowered_actions, reads_masks as reads_masks
 from .catalog.model_building import build_chosen_model as build_chosen_model
 from .choice.critic import shared_keys as shared_keys
 from .choice.dist_plan import DistPlan as DistPlan
@@ -31,6 +32,11 @@ from .models.weights_by_part import (
 )
 from .observations.batches import is_unchanged as is_unchanged
 from .observations.filter import make_filter as make_filter
+from .observations.tensor_encoding import (
+    ObservationInput as ObservationInput,
+    encode_inputs as encode_inputs,
+    observation_inputs as observation_inputs,
+)
 from .observations.visible_observation import (
     VisibleObservation as VisibleObservation,
     without_entries as without_entries,

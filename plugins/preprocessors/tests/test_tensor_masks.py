@@ -13,9 +13,10 @@ from random_actions import nested
 from tensor_batches import to_tensors
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import action_codec, lowered_actions, reads_masks
+from rlcatalog.actions import action_codec
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.frameworks import tensor_ops
+from rlcatalog.internals import lowered_actions, reads_masks
 from rlcatalog_preprocessors.actions.kinds import DiscreteCodec
 
 ROWS = 4

@@ -32,4 +32,3 @@ from .masks import (
     open_parts as open_parts,
 )
 from .tensor_actions import LoweredActions as LoweredActions
-from .tensor_forms import lowered_actions as lowered_actions, reads_masks as reads_masks

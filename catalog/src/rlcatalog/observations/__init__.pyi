@@ -26,8 +26,3 @@ from .structure import (
     preprocessor_of as preprocessor_of,
     restore_original_dimensions as restore_original_dimensions,
 )
-from .tensor_encoding import (
-    ObservationInput as ObservationInput,
-    encode_inputs as encode_inputs,
-    observation_inputs as observation_inputs,
-)

@@ -15,13 +15,8 @@ from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.actions import ActionMasks
 from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import ConfigError, ObservationError
-from rlcatalog.observations import (
-    Array,
-    ObservationInput,
-    Preprocessor,
-    observation_inputs,
-    stack,
-)
+from rlcatalog.internals import ObservationInput, observation_inputs
+from rlcatalog.observations import Array, Preprocessor, stack
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_policy import config_from_plain, with_batch_hint
 

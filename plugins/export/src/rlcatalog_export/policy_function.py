@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import lowered_actions
 from rlcatalog.choice import PartAddresses
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, Tensor, TensorOps
-from rlcatalog.internals import exported_dtype
-from rlcatalog.observations import encode_inputs, observation_inputs
+from rlcatalog.internals import (
+    encode_inputs,
+    exported_dtype,
+    lowered_actions,
+    observation_inputs,
+)
 from rlcatalog_export.formats import ExportResult
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import Noise

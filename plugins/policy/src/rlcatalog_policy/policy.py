@@ -613,7 +613,8 @@ class Policy:
         is_array_state = isinstance(state.history.t, np.ndarray)
         if is_array_state and not is_on_other_device(rows):  # type: ignore[arg-type]
             return self._episode_states.restart(state, rows)  # type: ignore[arg-type]
-        return self._on_tensors().restart(state, rows)
+        restarted: State = self._on_tensors().restart(state, rows)
+        return restarted
 
     # --- tensors ----------------------------------------------------------------------------------
 

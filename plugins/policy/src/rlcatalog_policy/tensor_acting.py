@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.actions import (
-    NOT_GIVEN,
-    ActionCodec,
-    LoweredActions,
-    lowered_actions,
-    reads_masks,
-)
+from rlcatalog.actions import NOT_GIVEN, ActionCodec, LoweredActions
 from rlcatalog.errors import (
     ActionError,
     ModelContractError,
@@ -23,7 +17,7 @@ from rlcatalog.errors import (
     ObservationError,
 )
 from rlcatalog.frameworks import Array, Step, Tensor, TensorTree, tensor_ops
-from rlcatalog.internals import is_up_to_date
+from rlcatalog.internals import is_up_to_date, lowered_actions, reads_masks
 from rlcatalog.spaces import map_tensors, parts_of
 from rlcatalog_policy.acting import run_backend
 from rlcatalog_policy.history import check_reward

@@ -12,12 +12,8 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError, ObservationError, shown
 from rlcatalog.frameworks import Array, TensorOps, ops_of
-from rlcatalog.internals import exported_dtype
-from rlcatalog.observations import (
-    Preprocessor,
-    encode_inputs,
-    observation_inputs,
-)
+from rlcatalog.internals import encode_inputs, exported_dtype, observation_inputs
+from rlcatalog.observations import Preprocessor
 from rlcatalog_policy.tensor_checks import Check
 
 if TYPE_CHECKING:
