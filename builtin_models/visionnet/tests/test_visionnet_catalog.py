@@ -346,7 +346,7 @@ def test_invalid_config_is_an_error(config, message):
     assert not isinstance(caught.value, ConfigTypeError)
 
 
-def test_error_of_an_orthogonal_bias_lists_initializers_of_biases():
+def test_error_of_an_orthogonal_bias_lists_what_fits_biases():
     with pytest.raises(ConfigError, match="For biases: ") as caught:
         rlcatalog.explain(SCREEN, FOUR_ACTIONS, {"conv_bias_initializer": "orthogonal"})
 
