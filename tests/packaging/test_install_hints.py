@@ -23,6 +23,8 @@ IN_CLONE = "In a clone of rlcatalog, run: pip install "
 #: version of a library that is installed already.
 OF_AUTHORS = {
     "catalog/src/rlcatalog/private_names.py": ["pip install"],
+    "plugins/envs/src/rlcatalog_envs/dm_env.py": ["pip install 'shimmy[dm-control,bsuite]'"],
+    "plugins/envs/src/rlcatalog_envs/envpool.py": ["pip install envpool"],
     "plugins/testing/src/rlcatalog_testing/commands.py": ['pip install -e ".['],
     "plugins/testing/src/rlcatalog_testing/runner.py": ["pip install -e .` in its folder."],
     "plugins/testing/src/rlcatalog_testing/templates/common/README.md.jinja": [
@@ -34,7 +36,14 @@ OF_AUTHORS = {
     ],
 }
 #: Third parties that pages tell readers to install, all of them registered on PyPI.
-REGISTERED = {"timm", "gymnasium[mujoco]", "torch"}
+REGISTERED = {
+    "timm",
+    "gymnasium[mujoco]",
+    "torch",
+    "envpool",
+    "pettingzoo",
+    "shimmy[dm-control,bsuite]",
+}
 
 CLONE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PROJECTS = {
