@@ -90,6 +90,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, hom
 	$(FORMAT_PAGES) --check .
 	$(BIN)/mypy
 	MYPYPATH=plugins/example/src $(BIN)/mypy -p example_compass  # the plugin of the guide, as an outsider checks it
+	MYPYPATH=tests/frameworks/tape_plugin/src $(BIN)/mypy -p tape -p rlcatalog_tape  # that of the page for frameworks
 	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python tools/plain_code.py
 	$(BIN)/python tools/public_index.py --check

@@ -1,15 +1,23 @@
-"""The page for authors of frameworks: its tables name all targets and all operations."""
+"""The page for authors of frameworks: it names all targets, operations and operators.
+
+Crosses: testing, ppo.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 
 import framework_page
 import pytest
+import tape
 
 from rlcatalog.frameworks import TensorOps, frameworks
 from rlcatalog.frameworks.table import _TARGETS, FrameworkSpec
+from rlcatalog_ppo import A2C, PG, PPO
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 
+PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-ppo")
 PAGE = framework_page.PAGE.read_text(encoding="utf-8")
 
 
@@ -48,3 +56,72 @@ def test_table_has_all_files_that_ask_for_operations():
 def test_operations_are_those_of_the_base_class():
     assert {"reshape", "without_gradient"} <= framework_page.OPERATIONS
     assert all(hasattr(TensorOps, name) for name in framework_page.OPERATIONS)
+
+
+# --- operators of tensors -------------------------------------------------------------------------
+
+#: Method of a tensor's class → how the page writes what calls it.
+OPERATORS = {
+    "__add__": "x + y",
+    "__radd__": "2 + x",
+    "__sub__": "x - y",
+    "__rsub__": "2 - x",
+    "__mul__": "x * y",
+    "__rmul__": "2 * x",
+    "__truediv__": "x / y",
+    "__rtruediv__": "2 / x",
+    "__pow__": "x ** 2",
+    "__neg__": "-x",
+    "__abs__": "abs(x)",
+    "__lt__": "x < y",
+    "__le__": "x <= y",
+    "__gt__": "x > y",
+    "__ge__": "x >= y",
+    "__getitem__": "x[…]",
+    "__len__": "len(x)",
+    "shape": "x.shape",
+    "dtype": "x.dtype",
+}
+
+
+@pytest.fixture
+def methods_called(monkeypatch):
+    """Names of the methods of tape's arrays that were called from rlcatalog's code."""
+    called = set()
+
+    def record(name, method):
+        def recorded(*args, **kwargs):
+            caller = sys._getframe(1).f_globals["__name__"]
+            if caller.startswith("rlcatalog") and not caller.startswith("rlcatalog_tape"):
+                called.add(name)
+            return method(*args, **kwargs)
+
+        return recorded
+
+    for name, value in vars(tape.Array).items():
+        if isinstance(value, property):
+            monkeypatch.setattr(tape.Array, name, property(record(name, value.fget)))
+        elif callable(value) and name not in ("__init__", "__hash__"):
+            monkeypatch.setattr(tape.Array, name, record(name, value))
+    return called
+
+
+def test_page_has_the_operators_that_training_needs(methods_called):
+    plugin = PluginEntryPoint("rlcatalog_tape.plugin", "rlcatalog-tape")
+    catalog = isolated_catalog(*PARTS, plugin)
+    config = {
+        "framework": "tape",
+        "model": {"fcnet_hiddens": [4]},
+        "num_envs": 2,
+        "rollout_length": 8,
+        "entropy_coeff": 0.01,
+    }
+
+    for algorithm_class in (PPO, A2C, PG):
+        more = {"kl_coeff": 0.2, "minibatch_size": 8} if algorithm_class is PPO else {}
+        algorithm = algorithm_class("CartPole-v1", {**config, **more}, catalog=catalog)
+        algorithm.train()
+        algorithm.stop()
+
+    listed = PAGE.partition("<!-- operators -->")[2].partition("<!-- /operators -->")[0]
+    assert set(re.findall(r"`(.+?)`", listed)) == {OPERATORS[name] for name in methods_called}

@@ -1,5 +1,5 @@
-"""A third framework from a plugin: NumPy, with code for the fully connected net and the categorical
-distribution.
+"""A third framework from a plugin: `tape_plugin`, with code for the fully connected net and the
+categorical distribution.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 import planted_tf
 import pytest
-from toy_framework import OPS
-from toy_own_parts import (
+import tape
+from tape_own_parts import (
     DIST,
     FRAMEWORK,
     NET,
@@ -36,14 +36,15 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import frameworks, ops_of, require_framework, tensor_ops
 from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
+from rlcatalog_tape.ops import OPS
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
 
 THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 FOUR = gym.spaces.Discrete(4)
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 
-#: The framework "toy", with a model and a distribution.
-TOY_PLUGIN = plugin_of(
+#: The framework "tape", with a model and a distribution.
+TAPE_PLUGIN = plugin_of(
     rlcatalog_frameworks=[FRAMEWORK],
     rlcatalog_models=[OWN_NET],
     rlcatalog_action_dists=[OWN_DIST],
@@ -58,15 +59,15 @@ def catalog():
     parts = plugin_of(rlcatalog_models=[NET], rlcatalog_action_dists=[DIST])
     return isolated_catalog(
         *PARTS,
-        PluginEntryPoint(parts, "a-toy-parts"),  # loaded before its framework's plugin
-        PluginEntryPoint(TOY_PLUGIN, "toy"),
+        PluginEntryPoint(parts, "a-tape-parts"),  # loaded before its framework's plugin
+        PluginEntryPoint(TAPE_PLUGIN, "tape"),
     )
 
 
 @pytest.fixture
-def toy_policy(catalog):
+def tape_policy(catalog):
     config = {"fcnet_hiddens": [], "vf_share_layers": True}  # a linear net
-    return rlcatalog.build(THREE_FEATURES, FOUR, config, "toy", catalog=catalog)
+    return rlcatalog.build(THREE_FEATURES, FOUR, config, "tape", catalog=catalog)
 
 
 # --- registration ---------------------------------------------------------------------------------
@@ -78,16 +79,15 @@ def test_all_plugins_load(catalog):
 
 
 def test_built_in_model_has_code_for_the_framework(catalog):
-    assert catalog.registry.get("model", "fcnet").frameworks == ("torch", "tf", "toy")
+    assert catalog.registry.get("model", "fcnet").frameworks == ("torch", "tf", "tape")
 
 
 def test_catalog_lists_the_framework(catalog):
-    assert [part.provider for part in catalog.parts("framework")] == ["toy 1.0"]
+    assert [part.provider for part in catalog.parts("framework")] == ["tape 1.0"]
 
 
 def test_operations_are_found_once_their_framework_is_registered(request):
-    array_class = type("Array", (np.ndarray,), {})
-    array = np.zeros(3).view(array_class)
+    array = type("Array", (tape.Array,), {})(np.zeros(3))
     assert ops_of(array) is tensor_ops("numpy")
 
     request.getfixturevalue("catalog")  # registers the framework
@@ -99,9 +99,9 @@ def test_operations_are_found_once_their_framework_is_registered(request):
 
 
 def test_explanation_names_framework_and_parts(catalog):
-    explanation = catalog.explain(THREE_FEATURES, FOUR, {}, "toy").as_dict()
+    explanation = catalog.explain(THREE_FEATURES, FOUR, {}, "tape").as_dict()
 
-    assert explanation["framework"] == "toy"
+    assert explanation["framework"] == "tape"
     assert explanation["model"]["chosen"] == "fcnet"
     assert explanation["action_dist"]["chosen"] == "categorical"
     reasons = {part["name"]: part["reason"] for part in explanation["model"]["candidates"]}
@@ -109,12 +109,18 @@ def test_explanation_names_framework_and_parts(catalog):
 
 
 def test_explanation_ends_with_the_action(catalog):
-    explanation = catalog.explain(THREE_FEATURES, FOUR, {}, "toy").as_dict()
+    explanation = catalog.explain(THREE_FEATURES, FOUR, {}, "tape").as_dict()
     assert explanation["shapes"][-1] == {"stage": "action", "shape": []}
 
 
-def test_framework_is_found_by_its_alias(catalog):
-    assert catalog.explain(THREE_FEATURES, FOUR, {}, "np").as_dict()["framework"] == "toy"
+def test_framework_is_found_by_its_alias():
+    plugin = plugin_of(
+        rlcatalog_frameworks=[replace(FRAMEWORK, aliases=("ribbon",))],
+        rlcatalog_models=[NET],
+        rlcatalog_action_dists=[DIST],
+    )
+    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "tape"))
+    assert catalog.explain(THREE_FEATURES, FOUR, {}, "ribbon").as_dict()["framework"] == "tape"
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -125,42 +131,42 @@ def obs():
     return np.random.default_rng(1).uniform(-1, 1, (5, 3)).astype(np.float32)
 
 
-def test_policy_takes_the_most_likely_action(toy_policy, obs):
-    logits = obs @ toy_policy.model.weights["outputs.logits.weight"].T
+def test_policy_takes_the_most_likely_action(tape_policy, obs):
+    logits = obs @ tape_policy.model.get_weights()["outputs.logits.weight"].T
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
 
-    step = toy_policy.act(obs, explore=False)
+    step = tape_policy.act(obs, explore=False)
 
     np.testing.assert_allclose(step.dist_inputs, logits, rtol=1e-6)
     np.testing.assert_array_equal(step.action, logits.argmax(axis=1))
     np.testing.assert_allclose(step.logp, np.log(probabilities.max(axis=1)), rtol=1e-5)
 
 
-def test_policy_returns_values(toy_policy, obs):
-    values = toy_policy.values(toy_policy.preprocess(obs))
-    weights = toy_policy.model.weights["outputs.value.weight"][0]
+def test_policy_returns_values(tape_policy, obs):
+    values = tape_policy.values(tape_policy.preprocess(obs))
+    weights = tape_policy.model.get_weights()["outputs.value.weight"][0]
     np.testing.assert_allclose(values, obs @ weights, rtol=1e-5)
 
 
-def test_policy_takes_no_forbidden_action(toy_policy, obs):
+def test_policy_takes_no_forbidden_action(tape_policy, obs):
     only_two = np.zeros((5, 4), bool)
     only_two[:, 2] = True
 
     # The framework's operations fill the inputs of the others.
-    assert toy_policy.act(obs, mask=only_two).action.tolist() == [2, 2, 2, 2, 2]
+    assert tape_policy.act(obs, mask=only_two).action.tolist() == [2, 2, 2, 2, 2]
 
 
-def test_policy_stays_on_the_cpu(toy_policy):
-    assert toy_policy.to("cpu") is toy_policy
+def test_policy_stays_on_the_cpu(tape_policy):
+    assert tape_policy.to("cpu") is tape_policy
 
 
-def test_saved_policy_is_loaded(toy_policy, catalog, obs, tmp_path):
-    toy_policy.save(tmp_path / "policy")
+def test_saved_policy_is_loaded(tape_policy, catalog, obs, tmp_path):
+    tape_policy.save(tmp_path / "policy")
 
     loaded = load(tmp_path / "policy", catalog=catalog)
 
-    assert loaded.framework == "toy"
-    expected = toy_policy.act(obs, explore=False)
+    assert loaded.framework == "tape"
+    expected = tape_policy.act(obs, explore=False)
     actual = loaded.act(obs, explore=False)
     np.testing.assert_array_equal(actual.dist_inputs, expected.dist_inputs)
     np.testing.assert_array_equal(actual.value, expected.value)
@@ -182,58 +188,58 @@ def test_error_without_the_library_has_no_install_line(catalog, monkeypatch):
     monkeypatch.setattr(FrameworkSpec, "is_installed", property(lambda spec: False))
 
     with pytest.raises(MissingFrameworkError) as caught:
-        require_framework("toy")
+        require_framework("tape")
 
     assert str(caught.value) == (
-        f"framework='toy' needs the package {FRAMEWORK.module!r}, which is not installed."
+        f"framework='tape' needs the package {FRAMEWORK.module!r}, which is not installed."
         " Install it as its authors describe."
     )
 
 
-def test_frozen_policy_says_that_the_framework_cannot_freeze(toy_policy):
-    reason = toy_policy.freeze().reason
-    assert reason == "no installed package supports this for framework='toy'"
+def test_frozen_policy_says_that_the_framework_cannot_freeze(tape_policy):
+    reason = tape_policy.freeze().reason
+    assert reason == "no installed package supports this for framework='tape'"
 
 
 def test_part_without_code_for_the_framework_is_an_error(catalog):
     lstm = isolated_catalog(*PARTS, "rlcatalog-lstm").registry.get("model", "lstm")
-    with pytest.raises(NotServedError, match=r"'lstm'.*has no code for framework='toy'"):
-        lstm.load("toy")
+    with pytest.raises(NotServedError, match=r"'lstm'.*has no code for framework='tape'"):
+        lstm.load("tape")
 
 
 @pytest.mark.parametrize(
     ("operation", "arguments"),
     [("cut", (np.ones((2, 3)), None)), ("padded", (np.ones((2, 3)), 4))],
 )
-def test_missing_tensor_operation_is_an_error(toy_policy, operation, arguments):
-    ops = toy_policy.model._rlcatalog_bookkeeping.ops
+def test_missing_tensor_operation_is_an_error(tape_policy, operation, arguments):
+    ops = tape_policy.model._rlcatalog_bookkeeping.ops
     assert ops is OPS
 
     with pytest.raises(NotServedError, match=f"has no tensor operation '{operation}'"):
         getattr(ops, operation)(*arguments)
 
 
-def test_tensor_operation_of_the_framework_works(toy_policy):
-    assert toy_policy.model._rlcatalog_bookkeeping.ops.total([1, 2]) == 3
+def test_tensor_operation_of_the_framework_works(tape_policy):
+    assert float(tape_policy.model._rlcatalog_bookkeeping.ops.total([1, 2])) == 3
 
 
 # --- the conformance kit --------------------------------------------------------------------------
 
 
 def test_kit_checks_the_third_framework_and_its_parts():
-    catalog = isolated_catalog("rlcatalog-preprocessors", PluginEntryPoint(TOY_PLUGIN, "toy"))
+    catalog = isolated_catalog("rlcatalog-preprocessors", PluginEntryPoint(TAPE_PLUGIN, "tape"))
 
     # Runs each check of the kit for each part of the package.
-    results = list(outcomes(cases("toy", catalog=catalog)))
+    results = list(outcomes(cases("tape", catalog=catalog)))
 
     assert [outcome.why for outcome in results if outcome.status == "failed"] == []
     passed = {outcome.name for outcome in results if outcome.status == "passed"}
     assert passed >= {
-        "framework-toy-the_backend_evaluates",
-        "trunk-toy_linear-every_weight_is_trained-toy",
-        "trunk-toy_linear-saved_and_restored-toy",
-        "action_dist-toy_choice-draws_follow_logp-toy",
-        "action_dist-toy_choice-gradients_are_finite-toy",
+        "framework-tape-the_backend_evaluates",
+        "trunk-tape_linear-every_weight_is_trained-tape",
+        "trunk-tape_linear-saved_and_restored-tape",
+        "action_dist-tape_choice-draws_follow_logp-tape",
+        "action_dist-tape_choice-gradients_are_finite-tape",
     }
 
 
@@ -247,11 +253,11 @@ class TwiceTheEntropy(planted_tf.Dist):
 def run_frameworks_agree(tf_target):
     """Return the outcome of the check `frameworks_agree` for a distribution in three frameworks.
 
-    No policy can be built in "toy", because nothing but the distribution has code for it.
+    No policy can be built in "tape", because nothing but the distribution has code for it.
     """
     spec = ActionDistSpec(
         "acme_dist",
-        {"toy": "planted_toy:Dist", "torch": "planted_torch:Dist", "tf": tf_target},
+        {"tape": "planted_tape:Dist", "torch": "planted_torch:Dist", "tf": tf_target},
         "one of n",
         match=match_choice,
         size=size_of_choice,
@@ -292,7 +298,7 @@ class Bandit(gym.Env):
 
 
 PPO_CONFIG = {
-    "framework": "toy",
+    "framework": "tape",
     "num_envs": 2,
     "rollout_length": 16,
     "minibatch_size": 16,
@@ -300,8 +306,7 @@ PPO_CONFIG = {
     "lr": 0.05,
     "seed": 0,
     "frozen": "never",
-    # The toy framework computes a gradient weight by weight.
-    "model": {"fcnet_hiddens": [2], "vf_share_layers": True},
+    "model": {"fcnet_hiddens": [8]},
 }
 
 
@@ -374,23 +379,23 @@ def test_code_of_the_package_itself_is_not_replaced():
 
 
 def test_code_of_the_framework_is_not_replaced():
-    # `NET` is the code for "toy" of the package that brings this framework.
+    # `NET` is the code for "tape" of the package that brings this framework.
     own_code = framework_plugin("one", rlcatalog_models=[NET])
-    other_code = ModelSpec("fcnet", targets(toy="Net"), "a net", extends="rlcatalog-fcnet/fcnet")
+    other_code = ModelSpec("fcnet", targets(tape="Net"), "a net", extends="rlcatalog-fcnet/fcnet")
 
-    with pytest.warns(PluginWarning, match="its code for 'toy' belongs to one"):
+    with pytest.warns(PluginWarning, match="its code for 'tape' belongs to one"):
         catalog = isolated_catalog(*PARTS, own_code, model_plugin("two", other_code))
 
-    extensions = catalog.registry.get("model", "fcnet").extensions["toy"]
+    extensions = catalog.registry.get("model", "fcnet").extensions["tape"]
     assert [part.distribution for part in extensions] == ["one"]
 
 
 def test_refused_code_leaves_other_parts_of_its_package():
     own_code = framework_plugin("one", rlcatalog_models=[NET])
-    other_code = ModelSpec("fcnet", targets(toy="Net"), "a net", extends="rlcatalog-fcnet/fcnet")
+    other_code = ModelSpec("fcnet", targets(tape="Net"), "a net", extends="rlcatalog-fcnet/fcnet")
     other_model = ModelSpec("beside", targets(torch="Net"), "another net")
 
-    with pytest.warns(PluginWarning, match="its code for 'toy' belongs to one"):
+    with pytest.warns(PluginWarning, match="its code for 'tape' belongs to one"):
         catalog = isolated_catalog(*PARTS, own_code, model_plugin("two", other_model, other_code))
 
     assert catalog.registry.get("model", "two/beside").distribution == "two"
@@ -406,9 +411,9 @@ def catalog_with_two_codes():
 
 def test_code_from_two_packages_is_an_error_where_it_is_used(catalog_with_two_codes):
     fcnet = catalog_with_two_codes.registry.get("model", "fcnet")
-    message = r"three 1\.0 and two 1\.0 provide its code for 'toy'"
+    message = r"three 1\.0 and two 1\.0 provide its code for 'tape'"
     with pytest.raises(AmbiguousChoiceError, match=message):
-        fcnet.load("toy")
+        fcnet.load("tape")
 
 
 def test_code_from_two_packages_leaves_other_frameworks(catalog_with_two_codes):
@@ -429,11 +434,11 @@ def catalog_reading_hiddens():
 
 def test_config_keys_are_those_of_the_framework_code(catalog_reading_hiddens):
     fcnet = catalog_reading_hiddens.registry.get("model", "fcnet")
-    assert catalog_reading_hiddens.config_keys(fcnet, "toy") == ["fcnet_hiddens"]
+    assert catalog_reading_hiddens.config_keys(fcnet, "tape") == ["fcnet_hiddens"]
     assert "fcnet_activation" in catalog_reading_hiddens.config_keys(fcnet, "torch")
 
 
-@pytest.mark.parametrize(("framework", "unread"), [("toy", ["fcnet_activation"]), ("torch", [])])
+@pytest.mark.parametrize(("framework", "unread"), [("tape", ["fcnet_activation"]), ("torch", [])])
 def test_explanation_lists_keys_that_the_framework_ignores(
     catalog_reading_hiddens, framework, unread
 ):
@@ -459,16 +464,16 @@ def test_framework_of_a_failed_plugin_is_forgotten():
     errors = errors_of_failed(framework_plugin("one", rlcatalog_models=[wrong_framework]))
 
     assert list(errors) == ["one"]
-    assert "toy" not in frameworks()
+    assert "tape" not in frameworks()
 
 
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"toy": "Net"}, "unknown framework 'toy' in targets"),
+        ({"tape": "Net"}, "unknown framework 'tape' in targets"),
         ({"tf": "Net", "trch": "Net"}, "unknown framework 'trch'.*Did you mean 'torch'"),
     ],
-    ids=["toy", "trch"],
+    ids=["tape", "trch"],
 )
 def test_part_for_an_unknown_framework_is_an_error(named, message):
     spec = ModelSpec("mine", targets(**named), "")
@@ -501,11 +506,11 @@ def test_building_in_a_missing_framework_is_an_error(catalog_with_jax_model):
         ({"module": "numpy.linalg"}, "module must be the name of a top-level"),
         ({"module": ""}, "module must be"),
         ({"aliases": "np"}, "aliases must be a tuple of text"),
-        ({"extends": "toy"}, "extends must be 'distribution/name'"),
+        ({"extends": "tape"}, "extends must be 'distribution/name'"),
         ({"extends": "other/else"}, "an extension has the same name as"),
     ],
 )
 def test_invalid_framework_spec_is_an_error(arguments, message):
     fields = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy"} | arguments
     with pytest.raises(DeclarationError, match=message):
-        FrameworkSpec(name="toy", summary="", **fields)
+        FrameworkSpec(name="tape", summary="", **fields)

@@ -99,10 +99,10 @@ SPECS = {
         {
             "backend": f"{PARTS}:Backend",
             "ops": f"{PARTS}:OPS",
-            "bookkeeping": "toy_framework:Bookkeeping",
+            "bookkeeping": "rlcatalog_tape.models:Bookkeeping",
         },
-        "NumPy",
-        module="numpy",
+        "arrays of tape",
+        module="tape",
     ),
     "program": ExporterSpec(
         "acme_program", {"runner": f"{PARTS}:ProgramRunner"}, "programs", suffix=".acme"

@@ -8,15 +8,15 @@ from typing import Annotated
 import gymnasium as gym
 import msgspec
 import numpy as np
+import tape_own_parts
 import torch
-import toy_framework
-import toy_own_parts
 
 import rlcatalog
+import rlcatalog_tape.backend
+import rlcatalog_tape.ops
 from rlcatalog import ActionDistribution, Filter, Preprocessor
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import NumpyOps
 from rlcatalog_export.torch.program import (
     ProgramRunner as ProgramRunner,
     write_program as write_program,
@@ -217,30 +217,27 @@ def pendulums():
 # --- a framework ----------------------------------------------------------------------------------
 
 
-class Backend(toy_framework.Backend):
-    """Runs a policy in NumPy, without gradients."""
+class Backend(rlcatalog_tape.backend.Backend):
+    """Runs a policy of tape's arrays, without gradients."""
 
     def evaluate(self, batch, entropy=True):
         raise NotServedError("it computes no gradients")
 
 
-class Net(toy_own_parts.Net):
-    """One linear layer in NumPy."""
+class Net(tape_own_parts.Net):
+    """One linear layer."""
 
     framework_of_class = "plain"
 
 
-class PlainChoice(toy_own_parts.Choice):
-    """One of n values, in NumPy."""
+class PlainChoice(tape_own_parts.Choice):
+    """One of n values."""
 
     framework_of_class = "plain"
 
 
-class Ops(NumpyOps):
+class Ops(rlcatalog_tape.ops.Ops):
     framework = "plain"
-
-    def total(self, values):
-        return sum(values)
 
 
 OPS = Ops()

@@ -245,14 +245,14 @@ def test_built_in_codec_slightly_beyond_its_bounds_is_an_error(case_of_bounds, m
 @pytest.mark.parametrize(
     ("name", "status"),
     [
-        pytest.param("numpy", "passed", id="name-of-its-library"),
+        pytest.param("tape", "passed", id="name-of-its-library"),
         pytest.param("acme_arrays", "passed", id="prefix-of-its-package"),
         pytest.param("arrays", "failed", id="neither"),
     ],
 )
 def test_framework_has_the_name_of_its_library_or_a_prefix(name, status):
-    targets = {"backend": "toy_framework:Backend", "ops": "toy_framework:OPS"}
-    spec = FrameworkSpec(name, targets, "arrays", module="numpy")
+    targets = {"backend": "rlcatalog_tape.backend:Backend", "ops": "rlcatalog_tape.ops:OPS"}
+    spec = FrameworkSpec(name, targets, "arrays", module="tape")
     catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_frameworks=[spec]), "acme"))
 
     outcome = run_cases(catalog)[f"framework-{name}-names_are_its_own"]

@@ -9,17 +9,16 @@ from rlcatalog import ActionDistSpec, FrameworkSpec, ModelSpec, hookimpl
 def rlcatalog_frameworks() -> list[FrameworkSpec]:
     return [
         FrameworkSpec(
-            name="toy",
+            name="tape",
             targets={
-                "backend": "toy_framework.backend:Backend",
-                "ops": "toy_framework.arrays:OPS",
-                "bookkeeping": "toy_framework.models:Bookkeeping",
-                "learner": "toy_framework.learner:Learner",
-                "kit": "toy_framework.kit:Kit",
+                "backend": "rlcatalog_tape.backend:Backend",
+                "ops": "rlcatalog_tape.ops:OPS",
+                "bookkeeping": "rlcatalog_tape.models:Bookkeeping",
+                "learner": "rlcatalog_tape.learner:Learner",
+                "kit": "rlcatalog_tape.kit:Kit",
             },
-            summary="NumPy",
-            module="numpy",
-            aliases=("np",),
+            summary="NumPy arrays with gradients from a tape",
+            module="tape",
         )
     ]
 
@@ -29,8 +28,8 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="fcnet",
-            targets={"toy": "toy_framework.models:FullyConnected"},
-            summary="the fully connected network in NumPy",
+            targets={"tape": "rlcatalog_tape.fcnet:FullyConnected"},
+            summary="the fully connected network",
             extends="rlcatalog-fcnet/fcnet",
         )
     ]
@@ -41,8 +40,8 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="categorical",
-            targets={"toy": "toy_framework.distributions:Categorical"},
-            summary="the categorical distribution in NumPy",
+            targets={"tape": "rlcatalog_tape.categorical:Categorical"},
+            summary="the categorical distribution",
             extends="rlcatalog-categorical/categorical",
         )
     ]

@@ -1,4 +1,4 @@
-"""A net and a distribution of their own in the framework "toy", beside what its package has."""
+"""A net and a distribution of their own in the framework "tape", beside what its package has."""
 
 from __future__ import annotations
 
@@ -6,43 +6,39 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import toy_framework
-from toy_framework import plugin
-
 from rlcatalog import ActionDistSpec, Match, ModelSpec, Rank, Request, SpaceInfo, Stage
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.models import DensePlan, plan_dense_layers
+from rlcatalog.models import output_spec, plan_dense_layers
+from rlcatalog_tape import plugin
+from rlcatalog_tape.categorical import Categorical
+from rlcatalog_tape.layers import Dense
+from rlcatalog_tape.models import TapeModel
 
 [FRAMEWORK] = plugin.rlcatalog_frameworks()
 [NET] = plugin.rlcatalog_models()
 [DIST] = plugin.rlcatalog_action_dists()
 
 
-class Net(toy_framework.NumpyModel):
+class Net(TapeModel):
     """A linear net."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        plan: DensePlan = plan_dense_layers(
-            self.model_config, math.prod(obs_space.shape), [], num_outputs
-        )
-        self.weights = {
-            "logits": 0.1
-            * toy_framework.GENERATOR.normal(size=(plan.num_inputs, plan.num_outputs)),
-            "value": 0.1 * toy_framework.GENERATOR.normal(size=plan.num_inputs),
-        }
+        num_inputs = math.prod(obs_space.shape)
+        plan = plan_dense_layers(self.model_config, num_inputs, [], num_outputs)
+        self.logits = self.add("logits", Dense(num_inputs, output_spec(plan.num_outputs)))
+        self.value = self.add("value", Dense(num_inputs, output_spec(1)))
 
     def forward(self, input_dict, state, seq_lens):
-        self.features = input_dict["obs_flat"].astype(np.float64)
-        return self.features @ self.weights["logits"], state
+        self.features = input_dict["obs_flat"].astype("float32")
+        return self.logits(self.features), state
 
     def value_function(self):
-        return self.features @ self.weights["value"]
+        return self.value(self.features)[:, 0]
 
 
 def targets(**named: str) -> dict[str, str]:
-    return {name: f"toy_own_parts:{attribute}" for name, attribute in named.items()}
+    return {name: f"tape_own_parts:{attribute}" for name, attribute in named.items()}
 
 
 def match(request: Request) -> Match:
@@ -52,8 +48,12 @@ def match(request: Request) -> Match:
 
 
 def describe(request: Request) -> list[Stage]:
-    outputs, values = int(request.num_outputs or 0), request.encoded_size
-    return [Stage("value", (), values), Stage("logits", (outputs,), request.encoded_size * outputs)]
+    num_outputs = int(request.num_outputs or 0)
+    num_inputs = request.encoded_size
+    return [
+        Stage("value", (), num_inputs + 1),
+        Stage("logits", (num_outputs,), (num_inputs + 1) * num_outputs),
+    ]
 
 
 def match_choice(request: Request) -> Match:
@@ -70,7 +70,7 @@ def size_of_choice(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return int(action.space.n)
 
 
-class Choice(toy_framework.Categorical):
+class Choice(Categorical):
     """A categorical distribution that reads no config."""
 
     @classmethod
@@ -79,8 +79,8 @@ class Choice(toy_framework.Categorical):
 
 
 OWN_NET = ModelSpec(
-    "toy_linear", targets(toy="Net"), "a linear net", match=match, describe=describe
+    "tape_linear", targets(tape="Net"), "a linear net", match=match, describe=describe
 )
 OWN_DIST = ActionDistSpec(
-    "toy_choice", targets(toy="Choice"), "one of n", match=match_choice, size=size_of_choice
+    "tape_choice", targets(tape="Choice"), "one of n", match=match_choice, size=size_of_choice
 )

@@ -6,11 +6,17 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
+from tape import Array, gradients
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import Array, Gradient, PolicyParts, Tensor, TensorTree
+from rlcatalog.frameworks import Gradient, PolicyParts
 from rlcatalog.spaces import map_tensors
-from toy_framework.arrays import BITS
+from rlcatalog_tape import random
+from rlcatalog_tape.ops import OPS
+
+#: Adam's decay rates of the running means of gradients and of their squares.
+BETA1 = 0.9
+BETA2 = 0.999
 
 
 class Learner:
@@ -29,17 +35,17 @@ class Learner:
         self, policy: PolicyParts, eps: float = 1e-5, lr_parts: Collection[str] = ()
     ) -> None:
         if lr_parts:
-            raise NotServedError("lr_parts: framework 'toy' has one learning rate.")
-        self.model = policy.model
+            raise NotServedError("lr_parts: framework 'tape' has one learning rate.")
+        self.weights: dict[str, Array] = policy.model.weights
         self.eps = eps
         self.num_steps = 0
-        self.first = {name: np.zeros(w.shape) for name, w in self.model.weights.items()}
-        self.second = {name: np.zeros(w.shape) for name, w in self.model.weights.items()}
+        self.first = {name: np.zeros_like(weight.data) for name, weight in self.weights.items()}
+        self.second = {name: np.zeros_like(weight.data) for name, weight in self.weights.items()}
 
     @staticmethod
     def seed(value: int) -> None:
         """Seed weights and actions."""
-        BITS.state = np.random.MT19937(value).state
+        random.seed(value)
 
     @staticmethod
     def set_threads(count: int) -> None:
@@ -48,19 +54,21 @@ class Learner:
     def select_weights(self) -> None:
         """Choose the weights to train, which are all."""
 
-    def gradient(
-        self, loss: Callable[..., tuple[Tensor, Any]], *inputs: TensorTree | float | None
-    ) -> Gradient:
-        """Return the gradient of a loss function, which is called many times."""
+    # --- a step -----------------------------------------------------------------------------------
 
-        def loss_alone() -> float:
-            total, _ = loss(*inputs)
-            return float(total)  # type: ignore[arg-type]
-
-        gradients = self.model.gradients(loss_alone)
-        squares = sum((gradient**2).sum() for gradient in gradients.values())
+    def gradient(self, loss: Callable[..., tuple[Any, Any]], *inputs: Any) -> Gradient | None:
+        """Return the gradient of a loss function, which is called once."""
         total, results = loss(*inputs)
-        return Gradient(total, results, np.sqrt(squares), gradients)
+        found = gradients(total, list(self.weights.values()))
+        if all(gradient is None for gradient in found):
+            return None
+        of_weights = {
+            name: np.zeros_like(weight.data) if gradient is None else gradient
+            for (name, weight), gradient in zip(self.weights.items(), found, strict=True)
+        }
+        squares = [np.sum(gradient**2) for gradient in of_weights.values()]
+        norm = np.sqrt(np.sum(squares))
+        return Gradient(total, results, Array(norm), of_weights)
 
     def apply(
         self,
@@ -72,29 +80,35 @@ class Learner:
         """Take a step of Adam."""
         scale = 1.0
         if limit is not None:
-            scale = min(1.0, limit / (gradient.norm + 1e-6))
+            scale = min(1.0, limit / (float(gradient.norm) + 1e-6))
         self.num_steps += 1
+        correction1 = 1 - BETA1**self.num_steps
+        correction2 = 1 - BETA2**self.num_steps
         for name, unscaled in gradient.of_weights.items():
             of_weight = scale * unscaled
-            self.first[name] += 0.1 * (of_weight - self.first[name])
-            self.second[name] += 0.001 * (of_weight**2 - self.second[name])
-            first = self.first[name] / (1 - 0.9**self.num_steps)
-            second = self.second[name] / (1 - 0.999**self.num_steps)
-            self.model.weights[name] -= lr * first / (np.sqrt(second) + self.eps)
+            self.first[name] += (1 - BETA1) * (of_weight - self.first[name])
+            self.second[name] += (1 - BETA2) * (of_weight**2 - self.second[name])
+            mean = self.first[name] / correction1
+            deviation = np.sqrt(self.second[name] / correction2)
+            weight = self.weights[name]
+            weight.data = weight.data - lr * mean / (deviation + self.eps)
 
     # --- batches ----------------------------------------------------------------------------------
 
     def place_batch(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch as tensors, which its arrays are."""
-        return batch
+        """Return a batch as tensors; the lengths of sequences stay an array."""
+        return {
+            name: column if name == "seq_lens" else map_tensors(column, OPS.tensor)
+            for name, column in batch.items()
+        }
 
-    def rows(self, columns: TensorTree, index: Array) -> Any:
+    def rows(self, columns: Any, index: Any) -> Any:
         """Return rows of a batch's columns."""
         return map_tensors(columns, lambda column: column[index])
 
-    def means(self, figures: list[Tensor]) -> list[float]:
+    def means(self, figures: list[Any]) -> list[float]:
         """Return the means of metrics over several steps."""
-        means: list[float] = np.mean(figures, axis=0).tolist()  # type: ignore[arg-type]
+        means: list[float] = np.mean([OPS.array(figure) for figure in figures], axis=0).tolist()
         return means
 
     # --- checkpoints ------------------------------------------------------------------------------
@@ -111,5 +125,6 @@ class Learner:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned."""
         self.num_steps = state["step"]
-        self.first = {name: np.array(moment) for name, moment in state["first"].items()}
-        self.second = {name: np.array(moment) for name, moment in state["second"].items()}
+        for name, weight in self.weights.items():
+            self.first[name] = np.array(state["first"][name], weight.dtype)
+            self.second[name] = np.array(state["second"][name], weight.dtype)

@@ -1,0 +1,1 @@
+"""The framework `tape` for rlcatalog."""
