@@ -15,6 +15,7 @@ import rlcatalog
 from rlcatalog import FrameworkSpec
 from rlcatalog.errors import NotServedError
 from rlcatalog.models import weights_of
+from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_tape import plugin
 from rlcatalog_tape.categorical import Categorical
 from rlcatalog_tape.fcnet import FullyConnected
@@ -315,3 +316,35 @@ def test_kit_finds_code_that_differs_from_the_owners(monkeypatch):
     assert outcome.status == "failed"
     assert "model 'fcnet' (rlcatalog-tape 1.0)" in outcome.why
     assert "torch and tape with the same weights" in outcome.why
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.learn
+def test_ppo_learns_cartpole():
+    catalog = isolated_catalog(*PARTS, "rlcatalog-ppo", TAPE)
+    config = {"framework": "tape", "model": {"fcnet_hiddens": [64]}, "seed": 0, "lr": 3e-3}
+    algorithm = PPO("CartPole-v1", config, catalog=catalog)
+
+    algorithm.learn(20_000)
+    mean_return = np.mean(algorithm.evaluate(20, seed=0))
+    algorithm.stop()
+
+    assert mean_return > 100  # a random policy reaches about 20
+
+
+@pytest.mark.parametrize("algorithm_class", [A2C, PG])
+def test_other_algorithms_train_all_weights_that_they_read(algorithm_class):
+    catalog = isolated_catalog(*PARTS, "rlcatalog-ppo", TAPE)
+    config = {"framework": "tape", "model": CONFIG, "seed": 0, "num_envs": 2}
+    algorithm = algorithm_class("CartPole-v1", {**config, "rollout_length": 16}, catalog=catalog)
+    before = algorithm.policy.model.get_weights()
+
+    algorithm.train()
+    after = algorithm.policy.model.get_weights()
+    algorithm.stop()
+
+    same = {name for name, array in before.items() if np.array_equal(after[name], array)}
+    value_layer = {"outputs.value.weight", "outputs.value.bias"}
+    assert same == (value_layer if algorithm_class is PG else set())
