@@ -71,6 +71,7 @@ def test_default_layers_begin_with_values_of_torch():
             bound = 1 / layer.in_features**0.5
             assert layer.weight.abs().max() <= bound
             assert layer.weight.abs().max() > 0.9 * bound
+            assert 0 < layer.bias.abs().max() <= bound
     log_stds = [layer.log_std for layer in model.modules() if isinstance(layer, FreeLogStd)]
     assert [log_std.tolist() for log_std in log_stds] == [[0.0]]
 
@@ -80,6 +81,42 @@ def test_explicit_initializers_are_kept():
     model = to_policy(make_pendulum_runner(config, num_envs=2)).model
     zeros = [w for w in model.state_dict().values() if w.shape == (16, 3) and not w.any()]
     assert len(zeros) == 2  # the policy's layer and the critic's
+
+
+def test_update_equals_that_of_rsl_rls_own_net():
+    """With the same weights and random numbers, both collect the same rollout, and an epoch of
+    minibatches with an adaptive learning rate ends in the same weights.
+    """
+    net = {"class_name": "MLPModel", "hidden_dims": [16, 16], "activation": "elu"}
+    own_config = catalog_config(steps=8)
+    own_config["actor"] = {**net, "distribution_cfg": {"class_name": "GaussianDistribution"}}
+    own_config["actor"]["distribution_cfg"]["std_type"] = "log"
+    own_config["critic"] = net
+    own_config["algorithm"]["class_name"] = "PPO"
+    own = make_runner(RslEnv(TensorPendulum(8), reward_scale=0.1), own_config)
+    runner = make_pendulum_runner({"fcnet_hiddens": [16, 16], "fcnet_activation": "elu"})
+    own_weights = [*own.alg.actor.mlp.parameters(), *own.alg.critic.mlp.parameters()]
+    model = to_policy(runner).model
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    first, second, value_first, value_second, logits, value = layers
+    weights = [
+        weight
+        for layer in (first, second, logits, value_first, value_second, value)
+        for weight in (layer.weight, layer.bias)
+    ]
+    with torch.no_grad():
+        for weight, own_weight in zip(weights, own_weights, strict=True):
+            weight.copy_(own_weight)
+
+    for one in (own, runner):
+        torch.manual_seed(1)
+        learn(one, 1)
+
+    storages = own.alg.storage, runner.alg.storage
+    torch.testing.assert_close(storages[1].returns, storages[0].returns)
+    assert runner.alg.learning_rate == own.alg.learning_rate
+    for weight, own_weight in zip(weights, own_weights, strict=True):
+        torch.testing.assert_close(weight, own_weight, rtol=0, atol=1e-5)
 
 
 # --- the two sides' weights -----------------------------------------------------------------------

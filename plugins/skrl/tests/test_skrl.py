@@ -54,6 +54,7 @@ def test_layers_begin_with_values_of_torch():
             # nn.Linear draws from a uniform distribution within 1 / sqrt(inputs)
             bound = 1 / layer.in_features**0.5
             assert 0.9 * bound < layer.weight.abs().max() <= bound
+            assert 0 < layer.bias.abs().max() <= bound
     assert env.policy.config["vf_share_layers"] is False
 
 
