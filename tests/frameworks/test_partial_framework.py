@@ -19,6 +19,7 @@ from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_tape import plugin
 from rlcatalog_tape.categorical import Categorical
 from rlcatalog_tape.fcnet import FullyConnected
+from rlcatalog_tape.kit import Kit
 from rlcatalog_tape.layers import linear
 from rlcatalog_tape.learner import Learner
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
@@ -271,6 +272,18 @@ def test_kit_says_which_spaces_are_left_out(catalog):
     )
 
 
+def test_kit_needs_no_parts_of_models(catalog, monkeypatch):
+    knows_value = staticmethod(lambda policy, batch: set())
+    monkeypatch.setattr(Kit, "weights_of_value", knows_value, raising=False)
+    all_cases = cases("rlcatalog-tape", catalog=catalog)
+    [case] = [case for case in all_cases if case.check.name == "value_has_its_own_part"]
+
+    [outcome] = outcomes([case])
+
+    assert outcome.status == "skipped"
+    assert "cannot tell which weights belong to which part" in outcome.why
+
+
 def test_kit_checks_only_own_code_of_an_extended_part(catalog):
     alone = [str(case) for case in cases("rlcatalog-fcnet", catalog=isolated_catalog(*PARTS))]
     beside = [str(case) for case in cases("rlcatalog-fcnet", catalog=catalog)]
@@ -316,6 +329,40 @@ def test_kit_finds_code_that_differs_from_the_owners(monkeypatch):
     assert outcome.status == "failed"
     assert "model 'fcnet' (rlcatalog-tape 1.0)" in outcome.why
     assert "torch and tape with the same weights" in outcome.why
+
+
+class StoresDividedLogits(Categorical):
+    """A categorical distribution whose stored logits have been divided by the temperature."""
+
+    def __init__(self, inputs, model=None, temperature=1.0):
+        super().__init__(inputs, model, temperature)
+        self.inputs = self.inputs / temperature
+
+
+class WithoutTemperature(Categorical):
+    """A categorical distribution that ignores the temperature."""
+
+    def __init__(self, inputs, model=None, temperature=1.0):
+        super().__init__(inputs, model)
+
+
+@pytest.mark.parametrize(
+    ("faulty_class", "check"),
+    [
+        (StoresDividedLogits, "is_rebuilt_from_stored_parameters-tape"),
+        (WithoutTemperature, "frameworks_agree"),
+    ],
+)
+def test_kit_tries_options_that_follow_from_the_config(monkeypatch, faulty_class, check):
+    monkeypatch.setattr("rlcatalog_tape.categorical.Categorical", faulty_class)
+    catalog = isolated_catalog(*PARTS, TAPE)
+    all_cases = cases("rlcatalog-tape", catalog=catalog)
+    [case] = [case for case in all_cases if str(case) == f"action_dist-categorical-{check}"]
+
+    [outcome] = outcomes([case])
+
+    assert outcome.status == "failed"
+    assert "Discrete(3, start=1) with {'categorical_temperature': 1.5}" in outcome.why
 
 
 # --- training -------------------------------------------------------------------------------------

@@ -87,6 +87,9 @@ class Kit(Protocol):
     def weights_of_value(policy: PolicyParts, batch: dict[str, Any]) -> set[str]:
         """Return the names of the trainable weights that values depend on, but neither outputs nor
         log densities.
+
+        Optional: it matters if the bookkeeping has `weight_keys` and `last_layers`. Without it, the
+        check `value_has_its_own_part` is skipped.
         """
 
     @staticmethod

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.actions import ActionCodec, action_codec, params_given
+from rlcatalog.actions import ActionCodec, action_codec, params_given, unbind
+from rlcatalog.errors import CatalogError
 from rlcatalog.frameworks import Array, Tensor, TensorOps, TensorTree, tensor_ops
+from rlcatalog.internals import Key
 from rlcatalog.observations import rows
+from rlcatalog.plugins import Part
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
+from rlcatalog_testing.changes import changes
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
-from rlcatalog_testing.examples import Example
+from rlcatalog_testing.examples import NAMING, Example
 from rlcatalog_testing.passes import kit_of
 
 #: Maximum number of actions in a space that are tried one by one.
@@ -51,7 +57,10 @@ class Trial:
         self.kit = kit_of(self.policy.framework)
 
     def __str__(self) -> str:
-        return str(self.example.action)
+        keys = dict(self.example.config)
+        keys.pop(NAMING["action_dist"], None)
+        given = f" with {keys}" if keys else ""
+        return f"{self.example.action}{given}"
 
     @property
     def is_subject(self) -> bool:
@@ -190,8 +199,66 @@ class Trial:
 
 
 def trials(subject: Subject) -> list[Trial]:
-    """Return one trial for each action space and config in a part's examples."""
-    return [Trial(subject, example) for example in subject.distinct("action")]
+    """Return one trial for each action space and config in a part's examples, and one for each
+    config key that changes the distribution's options.
+    """
+    examples = [*subject.distinct("action"), *examples_with_other_options(subject)]
+    return [Trial(subject, example) for example in examples]
+
+
+def examples_with_other_options(subject: Subject) -> list[Example]:
+    """Return an example for each config key of a distribution that changes its options, such as a
+    temperature: the first of the part's examples in which it does, with another value of the key.
+    """
+    key = ("other options", subject.framework)
+    return subject.once(key, partial(_find_examples_with_other_options, subject))
+
+
+def _find_examples_with_other_options(subject: Subject) -> list[Example]:
+    found = []
+    keys = subject.catalog.schema.keys
+    for name in subject.catalog.config_keys(subject.part, subject.framework):
+        if name not in keys:
+            continue
+        for example in subject.distinct("action"):
+            other = _with_other_options(subject, example, keys[name])
+            if other is not None:
+                found.append(other)
+                break
+    return found
+
+
+def _with_other_options(subject: Subject, example: Example, key: Key) -> Example | None:
+    """Return an example with another value of a key under which the distribution has other options
+    than without it; None if the first three values do not change them, or are refused.
+    """
+    parts, options = _parts_and_options(subject, example)
+    for change in islice(changes(key, subject.catalog, example.config), 3):
+        other = replace(example, config={**example.config, **change})
+        try:
+            other_parts, other_options = _parts_and_options(subject, other)
+            # Where a key selects other parts, as a switch does, it is no option of this one.
+            if other_parts != parts or other_options == options:
+                continue
+            subject.policy(other)
+        except CatalogError:
+            continue
+        return other
+    return None
+
+
+def _parts_and_options(subject: Subject, example: Example) -> tuple[list[Part], str]:
+    """Return the parts that are chosen for an example, and the options of the distribution under
+    test as text.
+    """
+    resolution = subject.resolve(example)
+    config = resolution.config.read_only()
+    options: list[Mapping[str, Any]] = []
+    for plan in resolution.dists.walk():
+        if plan.part is subject.part:
+            _, options_of_node = unbind(plan.load(resolution.framework, config))
+            options.append(options_of_node)
+    return list(resolution.parts()), repr(options)
 
 
 def chance_trials(subject: Subject) -> list[Trial]:
@@ -200,7 +267,7 @@ def chance_trials(subject: Subject) -> list[Trial]:
     Raises:
         NotApplicable: All of the distribution's trials are deterministic.
     """
-    all_trials = trials(subject)
+    all_trials = [Trial(subject, example) for example in subject.distinct("action")]
     for trial in all_trials:
         if trial.is_subject and trial.is_point():
             raise NotApplicable("a point mass: it has no randomness")

@@ -18,7 +18,13 @@ from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.passes import alike, twins
-from rlcatalog_testing.trials import Trial, check_trials, entropy_kind_of, random_mask
+from rlcatalog_testing.trials import (
+    Trial,
+    check_trials,
+    entropy_kind_of,
+    examples_with_other_options,
+    random_mask,
+)
 
 ROWS = 5
 
@@ -384,6 +390,8 @@ def _trials_of_twins(subject: Subject) -> Iterator[tuple[Trial, Trial]]:
     """Yield trials for each action space in two frameworks."""
     # Of all examples, because one framework may have code for others than another.
     examples = subject.within(framework=None).distinct("action")
+    for framework in subject.compared_frameworks[:1]:
+        examples += examples_with_other_options(subject.within(framework))
     makers = [(example, partial(Trial, example=example)) for example in examples]
     return twins(subject, makers)
 

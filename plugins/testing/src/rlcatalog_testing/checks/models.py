@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, frameworks
 from rlcatalog.internals import ModelParts
 from rlcatalog.models import ModelV2, inner_model, set_weights_of, weights_of
@@ -262,7 +263,10 @@ def value_has_its_own_part(trial: ModelTrial) -> None:
     policy = trial.policy
     if not knows_weights_of_value(policy.framework):
         raise NotApplicable(f"the kit of framework {policy.framework!r} has no weights_of_value")
-    parts = ModelParts(policy.model).main
+    try:
+        parts = ModelParts(policy.model).main
+    except NotServedError as error:  # the framework's bookkeeping has no weight_keys
+        raise NotApplicable(str(error)) from error
     if "model" in parts:
         raise NotApplicable("its class has last layers of its own, so it is one part")
     named: set[str] = set()
