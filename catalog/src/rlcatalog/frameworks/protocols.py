@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from rlcatalog.frameworks.ops import Array, Tensor, TensorOps, TensorTree
 
@@ -139,6 +139,41 @@ class EncodedForm(Protocol):
         """Shape of one encoded observation."""
 
 
+class OutputChecks(Protocol):
+    """The checks of what models and distributions return. A backend calls them, so that users get
+    an error that names the part at fault.
+    """
+
+    @property
+    def outputs(self) -> int:
+        """Number of the model's outputs for one observation."""
+
+    def check_outputs(self, outputs: Tensor, rows: int | None) -> None:
+        """Raise an error unless a model's outputs are a tensor `[rows, outputs]` of the policy's
+        framework.
+        """
+
+    def check_sample(self, sample: Tensor, rows: int | None, method: str = "sample") -> None:
+        """Raise an error unless a flat sample has the shape `[rows, width]`."""
+
+    def check_rows(self, numbers: Tensor, rows: int | None, method: str) -> None:
+        """Raise an error unless a distribution's method, such as `"logp"`, returned a tensor
+        `[rows]`.
+        """
+
+    def check_tensors(self, value: TensorTree, method: str) -> None:
+        """Raise an error unless a distribution's method returned tensors of the framework."""
+
+    def refuse_written_input(self, name: str) -> NoReturn:
+        """Raise the error for a model that has written into one of its inputs."""
+
+    def refuse_gradient(self, method: str) -> NoReturn:
+        """Raise the error for a sample that gradients pass through."""
+
+    def refuse_lost_weight(self, name: str, shape: Sequence[int]) -> NoReturn:
+        """Raise the error for a weight that is neither trained nor saved."""
+
+
 class PolicyParts(Protocol):
     """The attributes of a policy that a framework uses (see `rlcatalog_policy.Policy`).
 
@@ -146,7 +181,6 @@ class PolicyParts(Protocol):
         model: The model.
         dist_class: Class of the policy's action distributions.
         stored_dist: Class that rebuilds a distribution from its stored parameters.
-        output_checker: Checks the return values of the model and the distribution.
         backend: The framework's `Backend`, with methods that only this framework has.
         encoder: Encodes observations, and checks that a batch is encoded.
         device: The policy's device.
@@ -155,10 +189,13 @@ class PolicyParts(Protocol):
     model: Any
     dist_class: Any
     stored_dist: Any
-    output_checker: Any
     backend: Any
     encoder: Any
     device: str
+
+    @property
+    def output_checker(self) -> OutputChecks:
+        """Checks the return values of the model and the distribution."""
 
     @property
     def action_codec(self) -> RawActionForm:
