@@ -456,6 +456,19 @@ def test_restore_refuses_another_model(checkpoint):
         PPO.restore(checkpoint, Drift, config={"model": {"fcnet_hiddens": [3]}})
 
 
+def test_restore_refuses_another_framework(checkpoint):
+    with pytest.raises(ConfigError, match="was trained with framework='torch'") as caught:
+        PPO.restore(checkpoint, Drift, config={"framework": "tf"})
+
+    way_out = f"policy=rlcatalog.load({str(checkpoint / 'policy')!r}, framework='tf')"
+    assert str(caught.value).endswith(way_out)
+
+
+def test_restore_accepts_its_own_framework(checkpoint):
+    algo = PPO.restore(checkpoint, Drift, config={"framework": "torch", "lr": 0.1})
+    assert algo.policy.framework == "torch"
+
+
 def test_restore_refuses_the_checkpoint_of_another_algorithm(checkpoint):
     with pytest.raises(SavedPolicyError, match="PPO wrote this checkpoint") as caught:
         A2C.restore(checkpoint, Drift)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from rlcatalog import Catalog, Policy, build, default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
+from rlcatalog.frameworks import framework_name
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy import EnvMasks, Frozen, config_with_model, read_manifest
 from rlcatalog_policy.loading import load_for_call
@@ -460,8 +461,8 @@ class OnPolicy:
             directory: Folder of a checkpoint, or of a run whose last checkpoint is used.
             env: The environment; required unless the run used a Gymnasium id. Before restoring,
                 import the module that registers the id.
-            config: The algorithm's config keys to change, except `model`. An `env_config` with
-                import paths is only accepted here, never from a file.
+            config: The algorithm's config keys to change, except `model` and `framework`. An
+                `env_config` with import paths is only accepted here, never from a file.
             catalog: As for the algorithm.
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
@@ -473,7 +474,8 @@ class OnPolicy:
         Raises:
             SavedPolicyError: The checkpoint is missing or damaged, belongs to a different
                 algorithm, or contains import paths.
-            ConfigError: The environment is unknown, or `restore` was called on an instance.
+            ConfigError: The environment is unknown, `config` has a model or another framework, or
+                `restore` was called on an instance.
 
         Warns:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
@@ -518,6 +520,9 @@ class OnPolicy:
         policy_state = weights_and_filter(policy)
         if "model" in config:
             raise ConfigError("restore: the saved model is used; its config cannot be changed.")
+        framework = config.get("framework")
+        if framework is not None and framework_name(framework) != policy.framework:
+            _refuse_other_framework(folder, policy.framework, framework)
         algo = cls(
             env,
             merged_config,
@@ -669,6 +674,15 @@ def _load_policy(
     spaces = unwritten_spaces(manifest, env_or_maker, catalog)
     return load_for_call(
         call, folder, spaces, framework=None, model=model, catalog=catalog, memory=memory
+    )
+
+
+def _refuse_other_framework(folder: Path, saved: str, other: str) -> NoReturn:
+    """Raise the error for `restore` in another framework than that of the checkpoint."""
+    raise ConfigError(
+        f"restore: the run in {folder} was trained with framework={saved!r}, and cannot continue"
+        f" with framework={other!r}. Remove the key; or begin a new run with the saved policy:"
+        f" policy=rlcatalog.load({str(folder / checkpoints.POLICY)!r}, framework={other!r})"
     )
 
 
