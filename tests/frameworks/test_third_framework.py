@@ -198,7 +198,11 @@ def test_error_without_the_library_has_no_install_line(catalog, monkeypatch):
 
 def test_frozen_policy_says_that_the_framework_cannot_freeze(tape_policy):
     reason = tape_policy.freeze().reason
-    assert reason == "no installed package supports this for framework='tape'"
+    assert reason == (
+        "no installed package supports 'freeze' for framework='tape'. It is supported for"
+        " framework='torch': save the policy, and load it with rlcatalog.load(folder,"
+        " framework='torch')."
+    )
 
 
 def test_part_without_code_for_the_framework_is_an_error(catalog):

@@ -296,7 +296,7 @@ def test_load_extension_returns_the_code_of_a_framework():
 
 
 def test_load_extension_of_unknown_name_is_an_error():
-    with pytest.raises(MissingPluginError, match="no installed package supports this") as caught:
+    with pytest.raises(MissingPluginError, match="no installed package supports") as caught:
         load_extension("torch", "nonesuch")
 
     assert str(caught.value).endswith("for framework='torch'")
@@ -308,7 +308,7 @@ def test_load_extension_error_says_what_to_install(monkeypatch):
     assert frameworks()["torch"].target("freeze") is not None
     monkeypatch.setattr(type(frameworks()["torch"]), "target", lambda spec, what: None)
 
-    with pytest.raises(MissingPluginError, match="no installed package supports this") as caught:
+    with pytest.raises(MissingPluginError, match="no installed package supports") as caught:
         load_extension("torch", "freeze")
 
     assert str(caught.value).endswith(install_hint("rlcatalog-export[torch]"))
