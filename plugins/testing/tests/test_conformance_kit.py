@@ -39,6 +39,7 @@ from rlcatalog_testing import (
 )
 from rlcatalog_testing.checks.distributions import _check_shape
 from rlcatalog_testing.commands import check as check_command
+from rlcatalog_testing.contract import NotApplicable
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -502,6 +503,20 @@ def test_command_wraps_reasons_at_100_columns(run_command, faulty, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert any("Hint:" in line for line in lines)
     assert max(map(len, lines)) <= 100
+
+
+def test_command_cuts_long_reasons_of_skipped_cases(run_command, monkeypatch, capsys):
+    @check("trunk", hint="", every_framework=False)
+    def skips(subject):
+        raise NotApplicable(" ".join(f"word{number}" for number in range(60)))
+
+    run_command(make_catalog_with_check(monkeypatch, skips))
+
+    lines = capsys.readouterr().out.splitlines()
+    first = lines.index("skipped  trunk-acme_net-skips")
+    assert lines[first + 1].startswith("         (word0 word1 ")
+    assert lines[first + 3] == "         … (all of it: --json)"
+    assert not lines[first + 4].startswith(" ")
 
 
 def test_command_fails_with_a_hint(run_command, faulty, capsys):

@@ -40,6 +40,8 @@ _ONE_THREAD = {
 #: Columns of the screen, and the indent of what is below a case.
 _WIDTH = 100
 _INDENT = " " * 9
+#: Lines of a reason that is not a failure's; longer ones are cut.
+_MOST_LINES = 2
 
 _EXPECT = typer.Option(
     "--expect", metavar="CASE=REASON", help="Name of a case that is expected to fail; repeatable."
@@ -72,8 +74,11 @@ def _line(outcome: Outcome, first_failures: dict[str, str]) -> str:
         return line
     if len(line) + len(why) + 3 <= _WIDTH:
         return f"{line} ({why})"
-    reason = f"({why})"
-    return f"{line}\n{_indented(reason)}"
+    reason = _indented(f"({why})").splitlines()
+    if len(reason) > _MOST_LINES:
+        reason = reason[:_MOST_LINES]
+        reason.append(f"{_INDENT}… (all of it: --json)")
+    return "\n".join([line, *reason])
 
 
 def _indented(text: str) -> str:

@@ -71,7 +71,7 @@ def spaces_have_code(subject: Subject) -> None:
     if not unserved:
         return
     reasons = "; ".join(dict.fromkeys(unserved.values()))
-    raise NotApplicable(f"left out: {', '.join(unserved)}, because {reasons}")
+    raise NotApplicable(f"{reasons}; left out: {', '.join(unserved)}")
 
 
 def _ways_in(subject: Subject) -> set[str]:
