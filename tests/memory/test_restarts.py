@@ -169,6 +169,7 @@ def test_restarts_without_a_state_begin_new_episodes():
         ({"seq_lens": 5}, "an integer that divides 24 rows; found 5"),
         ({"restarts": np.zeros(3, bool)}, "expected 24 booleans"),
         ({"restarts": np.zeros(24, np.int64)}, "expected 24 booleans"),
+        ({"restarts": None, "seq_lens": 6}, "needs the column 'restarts'"),
     ],
     ids=["lengths", "other-length", "too-few", "integers"],
 )

@@ -15,10 +15,18 @@ from rlcatalog.frameworks.protocols import PolicyParts
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     """Return a training batch's sequence lengths, int32 `[S]`; if it has none, each row is a
     sequence.
+
+    Raises:
+        ModelContractError: The lengths are a single integer, or do not fit the rows.
     """
     lengths = batch.get("seq_lens")
     if lengths is None:
         return np.ones(rows, np.int32)
+    if isinstance(lengths, int):
+        raise ModelContractError(
+            f"batch['seq_lens']: found the integer {lengths}, which needs the column 'restarts'."
+            " Without it, pass a list with the length of each sequence."
+        )
     return np.asarray(lengths_list(lengths, rows), np.int32)
 
 

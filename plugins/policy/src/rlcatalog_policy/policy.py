@@ -540,8 +540,12 @@ class Policy:
             model's weights.
 
         Raises:
-            MissingColumnError, ObservationError, ActionError, ActionMaskError, NonFiniteError: See
-                `check_batch`.
+            MissingColumnError: `"obs"`, `"raw_action"` or a mask is missing.
+            ObservationError: Observations do not have the encoded shape.
+            ActionError: Actions have the wrong shape, or are not in the space.
+            ActionMaskError: Masks have the wrong shape, contain numbers other than 0 and 1, or
+                allow no action in a row.
+            NonFiniteError: An observation contains NaN or infinity.
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
             NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form
                 for its divergence.
