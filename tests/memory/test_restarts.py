@@ -171,7 +171,7 @@ def test_restarts_without_a_state_begin_new_episodes():
         ({"restarts": np.zeros(24, np.int64)}, "expected 24 booleans"),
         ({"restarts": None, "seq_lens": 6}, "needs the column 'restarts'"),
     ],
-    ids=["lengths", "other-length", "too-few", "integers"],
+    ids=["lengths", "other-length", "too-few", "integers", "no-restarts"],
 )
 def test_evaluate_refuses_wrong_restarts(columns, message):
     policy = build_policy(**LSTM)

@@ -222,6 +222,18 @@ def test_report_ends_with_the_next_command(project, capsys, files, next_lines):
     assert section(output, "Next:") == next_lines
 
 
+def test_next_command_enters_a_folder_that_is_no_package(project, capsys, tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/model.py").write_text(MODEL)
+
+    _, output = run_port(capsys, "old", "--write")
+
+    assert section(output, "Next:") == [
+        "cd old",
+        "rlcatalog explain ENV_ID --import model --model custom_model=wide",
+    ]
+
+
 def test_report_fits_into_100_columns(project, capsys):
     long_step = ENVIRONMENT.replace("self.time >= 9", "self.time >= 9 * len('" + 90 * "x" + "')")
     project(walk=long_step, model="from ray.rllib.models import Model\n" + MODEL)

@@ -73,6 +73,7 @@ def _warn(*, place_of_mask: str, what_is_not_read: str) -> None:
     warn_caller(
         f"the environment gives an action mask, {place_of_mask}, but Stable-Baselines3 does not"
         f" read {what_is_not_read}, so the policy may choose forbidden actions. Move the mask into"
-        " the observation: wrap each environment with rlcatalog.wrap_env(env).",
+        " the observation: wrap each environment with rlcatalog.wrap_env(env), and for_sb3 around"
+        " it, for_sb3(rlcatalog.wrap_env(env)).",
         UnusedMaskWarning,
     )

@@ -170,11 +170,13 @@ def _command_to_run(files: Sequence[FileReport]) -> Iterator[str]:
             return
     for file in files:
         if file.parts is not None and file.parts.env_ids:
+            yield from _enter_folder_of(file.path)
             yield f"rlcatalog explain {file.parts.env_ids[0]} --import {_module_of(file.path)}"
             return
     for file in files:
         if file.parts is not None and file.parts.models:
             option = f"--model custom_model={file.parts.models[0]}"
+            yield from _enter_folder_of(file.path)
             yield f"rlcatalog explain ENV_ID --import {_module_of(file.path)} {option}"
             return
     for file in files:
@@ -192,9 +194,22 @@ def _command_to_run(files: Sequence[FileReport]) -> Iterator[str]:
             return
 
 
+def _enter_folder_of(path: Path) -> Iterator[str]:
+    """Yield the command that enters a file's folder, unless the file can be imported from here."""
+    folder = path.parent
+    if folder != Path() and not _is_in_package(path):
+        yield f"cd {shlex.quote(str(folder))}"
+
+
 def _module_of(path: Path) -> str:
-    """Return the name under which a file can be imported from the current folder."""
+    """Return the name under which a file can be imported from the current folder, or from its own
+    folder if it is in no package; see `_enter_folder_of`.
+    """
+    if path.is_absolute() or not _is_in_package(path):
+        return path.stem
     parts = path.with_suffix("").parts
-    if path.is_absolute():
-        parts = parts[-1:]
     return ".".join(part for part in parts if part not in (".", "__init__"))
+
+
+def _is_in_package(path: Path) -> bool:
+    return (path.parent / "__init__.py").is_file()
