@@ -40,7 +40,7 @@ _ONE_THREAD = {
 #: Columns of the screen, and the indent of what is below a case.
 _WIDTH = 100
 _INDENT = " " * 9
-#: Lines of a reason that is not a failure's; longer ones are cut.
+#: Lines of the reason of a skipped case; longer ones are cut.
 _MOST_LINES = 2
 
 _EXPECT = typer.Option(
@@ -75,7 +75,7 @@ def _line(outcome: Outcome, first_failures: dict[str, str]) -> str:
     if len(line) + len(why) + 3 <= _WIDTH:
         return f"{line} ({why})"
     reason = _indented(f"({why})").splitlines()
-    if len(reason) > _MOST_LINES:
+    if outcome.status == "skipped" and len(reason) > _MOST_LINES:
         reason = reason[:_MOST_LINES]
         reason.append(f"{_INDENT}… (all of it: --json)")
     return "\n".join([line, *reason])
