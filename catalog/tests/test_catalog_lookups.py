@@ -379,7 +379,7 @@ def test_action_mask_that_is_used_does_not_warn(read_only_catalog):
 
 
 def test_action_mask_without_its_key_warns(read_only_catalog):
-    with pytest.warns(UnusedMaskWarning, match=r"\['action_mask'\] .*'part\.action_mask'"):
+    with pytest.warns(UnusedMaskWarning, match=r"action_mask_key=\"obs\['part'\]"):
         read_only_catalog.resolve(MASKED, TWO_ACTIONS, {}, "torch")
 
 

@@ -21,7 +21,7 @@ def test_unwritable_output_is_named(command, tmp_path, monkeypatch):
     assert run.returncode == 1
     assert "Traceback" not in run.stderr
     assert "taken/inside" in run.stderr
-    assert "cannot be written: Not a directory. Pass a path" in run.stderr.replace("\n", " ")
+    assert "cannot be written: Not a directory. There is a file" in run.stderr.replace("\n", " ")
 
 
 def test_train_names_its_folder_of_runs_that_is_a_file(tmp_path, monkeypatch):

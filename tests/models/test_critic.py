@@ -318,9 +318,10 @@ def test_policys_memory_goes_on_without_the_critics_entry(case):
     state = None
     narrow_state = None
     for observations in episode:
-        step = policy.act(observations, state, explore=False)
+        # Only models that read past rewards use them.
+        step = policy.act(observations, state, prev_reward=np.ones(4), explore=False)
         narrow = [without_secret(obs) for obs in observations]
-        narrow_step = policy.act(narrow, narrow_state, explore=False)
+        narrow_step = policy.act(narrow, narrow_state, prev_reward=np.ones(4), explore=False)
         state = step.state
         narrow_state = narrow_step.state
 

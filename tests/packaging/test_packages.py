@@ -141,6 +141,9 @@ WITHOUT_FRAMEWORK_EXTRAS = {
     "rlcatalog-runs",
     "rlcatalog-testing",
     "rlcatalog-cli",
+    "rlcatalog-envs",
+    "rlcatalog-rsl-rl",
+    "rlcatalog-skrl",
 }
 FRAMEWORK_DISTRIBUTIONS = {"torch", "tensorflow", "tensorflow-cpu", "keras"}
 

@@ -63,8 +63,9 @@ def check_metrics(metrics, expected):
         assert metrics[name] == pytest.approx(expected[name], rel=1e-4), name
     learned, expected_learned = metrics["info"]["learner"], expected["info"]["learner"]
     for name in expected_learned:
+        # Processors round in different ways, and each update repeats what the last one rounded.
         # The policy's loss and the divergence are near 0, as differences of nearly equal numbers.
-        number = pytest.approx(expected_learned[name], rel=1e-4, abs=1e-5)
+        number = pytest.approx(expected_learned[name], rel=1e-3, abs=1e-4)
         assert learned[name] == number, name
 
 

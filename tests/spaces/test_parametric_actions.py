@@ -164,8 +164,8 @@ def test_dueling_dqn_rejects_dot_products(framework):
     hyper = dqn.Hyper(steps=300, learning_starts=100, epsilon_steps=150)
 
     # A dueling head needs features, but the parametric head returns a score for each action.
-    message = r"features were requested .*by a dueling interface"
-    with pytest.raises(rlcatalog.errors.ConfigError, match=message):
+    message = "'parametric' returns one value"
+    with pytest.raises(rlcatalog.errors.NotServedError, match=message):
         dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, dueling=True)
 
 

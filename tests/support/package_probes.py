@@ -91,7 +91,8 @@ for name, module in list(sys.modules.items()):  # and a plugin's own kinds of sp
         ]
         for kind in kinds:
             if issubclass(kind, gym.Space):
-                with contextlib.suppress(TypeError):  # made with one number, or not at all
+                # Made with one number, or not at all: a space may take anything else.
+                with contextlib.suppress(TypeError, AttributeError):
                     samples.append(kind(4))
 values = catalog.schema.defaults()
 values |= {

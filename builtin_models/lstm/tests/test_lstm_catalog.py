@@ -131,7 +131,7 @@ def test_lstm_wrapper_is_a_public_class(framework, cls):
             "lstm_cell_size",
             "5",
             ConfigTypeError,
-            "'lstm_cell_size'.*'int', got 'str'",
+            "'lstm_cell_size'.*expected an int",
             id="size-as-text",
         ),
         pytest.param(

@@ -65,13 +65,12 @@ def test_batch_without_the_structure_of_its_space_is_an_error(space, batch, matc
 
 
 @pytest.mark.parametrize("check", ["first", "always", "never"])
-@pytest.mark.parametrize("as_batch", [lambda rows: rows, list], ids=["tensor", "list-of-tensors"])
-def test_tensor_with_gradient_error_says_to_detach_it(check, as_batch):
+def test_list_of_tensors_with_gradient_says_to_detach_them(check):
     policy = build_policy(SIX_NUMBERS, check_observations=check)
     rows = torch.zeros(2, 6, requires_grad=True)
 
     with pytest.raises(ObservationError, match=r"without gradient \(tensor.detach\(\)\)"):
-        policy.act(as_batch(rows))
+        policy.act(list(rows))
 
 
 @pytest.mark.parametrize("check", ["first", "always", "never"])

@@ -501,7 +501,12 @@ class Walk(gym.Env):
             id="registered",
         ),
         pytest.param(
-            SimpleNamespace(unwrapped=Walk(), num_envs=3, spec=SimpleNamespace(id="Walk-v0")),
+            SimpleNamespace(
+                unwrapped=Walk(),
+                num_envs=3,
+                single_action_space=TWO_ACTIONS,
+                spec=SimpleNamespace(id="Walk-v0"),
+            ),
             "a vector environment of 3 (Walk)",
             "env=MyEnv.",
             id="vector",

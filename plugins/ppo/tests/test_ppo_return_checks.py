@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from rlcatalog.errors import EnvironmentFaultError
 from rlcatalog_ppo.env_errors import EnvErrors, call_env
@@ -202,6 +203,8 @@ class CannedVectorEnv(VectorEnv):
         self.metadata = {"autoreset_mode": mode}
         self.single_observation_space = THREE_FLOATS
         self.single_action_space = CHOICE
+        self.observation_space = batch_space(THREE_FLOATS, 2)
+        self.action_space = batch_space(CHOICE, 2)
         self.returned = returned
         self.was_closed = False
 
