@@ -115,7 +115,7 @@ class EnvAdapterSpec(SharedDeclaration):
     An adapter can also own a prefix of ids, such as `acme:` in `acme:Maze-v1`. A second target then
     makes the environment of such an id. It is either `"make"`, a function
     `make(id, **env_config)`, or `"make_vec"`, a function `make_vec(id, num_envs, **env_config)`
-    that makes all environments of a run at once. The id that they get has no prefix.
+    that makes all environments of a run at once. The function gets the id without the prefix.
 
     Attributes:
         modules: Names of modules or packages. The adapter fits an environment if one of them
