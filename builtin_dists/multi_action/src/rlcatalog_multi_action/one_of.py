@@ -18,8 +18,8 @@ class OneOfBase(PartsDistribution):
 
     The choice is a distribution over the numbers of the parts, and each part has a distribution of
     its own. The density of an action is the probability of its part, times the density of the
-    action within the part. If some parts have numbers and others have choices, it is a density for
-    the former and a probability for the latter.
+    action within the part. If some parts have numbers and others have choices, the result is a
+    density for the parts with numbers, and a probability for the parts with choices.
 
     Raw actions are tensors `[B, width]`: the number of the chosen part, and then the raw values of
     every part. Samples have 0 in the parts that are not chosen, and `logp` does not read these.

@@ -264,8 +264,7 @@ class Encoder:
         return EncodedBatch(encoded, mask_in_obs, policy_only)
 
     def resolve_mask(self, encoded: Array | Tensor, mask: Any = NOT_GIVEN) -> Any:
-        """Return the action masks `[B, m]` of encoded observations; raise an error if the latter
-        have the wrong shape.
+        """Return the action masks `[B, m]` of encoded observations.
 
         Masks are in Gymnasium's format, or a tensor `[B, m]`, which stays a tensor.
 

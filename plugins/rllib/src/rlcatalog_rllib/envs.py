@@ -120,7 +120,7 @@ def create_env(
 
     Args:
         env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike in Ray,
-            the latter need not take a config.
+            the class or function does not have to take a config.
         env_config: The environment's config.
         context: The worker's `EnvContext`, with the places of the environment among Ray's
             processes. Any other config has no places.

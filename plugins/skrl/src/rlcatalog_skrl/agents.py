@@ -54,8 +54,8 @@ class PPO(_CatalogAgent, SkrlPPO):
 class PPO_RNN(_CatalogAgent, SeparateMemories):
     """skrl's PPO_RNN for a `CatalogModel` with a memory.
 
-    skrl 2.1.1 uses one list for the memory before and after a step, so that it stores the latter.
-    This class gives each its own.
+    skrl 2.1.1 uses one list for the memory before a step and the memory after it, so it stores the
+    memory after the step. This class has a list for each of them.
 
     Args:
         arguments: The arguments of skrl's PPO_RNN.

@@ -25,7 +25,7 @@ class CatalogEnv(Wrapper):
 
     Args:
         env: The environment: one that `skrl.envs.wrappers.torch.wrap_env` has wrapped, or one that
-            takes and returns tensors in the structure of its spaces. The latter has `num_envs`,
+            takes and returns tensors in the structure of its spaces. Such an object has `num_envs`,
             `reset()` and `step(actions)` with the results of a Gymnasium vector environment, and
             begins new episodes itself.
         model_config: The model config.
