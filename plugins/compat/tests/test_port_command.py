@@ -222,7 +222,7 @@ def test_report_ends_with_the_next_command(project, capsys, files, next_lines):
     assert section(output, "Next:") == next_lines
 
 
-def test_next_command_enters_a_folder_that_is_no_package(project, capsys, tmp_path):
+def test_next_command_enters_a_plain_folder(project, capsys, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old/model.py").write_text(MODEL)
 
