@@ -1,4 +1,8 @@
-from .action_critics import CriticTrunk as CriticTrunk, build_critic_trunk as build_critic_trunk
+from .action_critics import (
+    ActionBounds as ActionBounds,
+    CriticTrunk as CriticTrunk,
+    build_critic_trunk as build_critic_trunk,
+)
 from .catalog import (
     Catalog as Catalog,
     class_name as class_name,
