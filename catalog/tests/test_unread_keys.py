@@ -134,6 +134,14 @@ def test_name_that_became_a_list_leaves_the_catalog_alone(make_catalog):
     assert "fcnet" in catalog.registry.names(["model"])
 
 
+def test_plain_trunk_with_config_keys_is_refused():
+    target = {"torch": "acme.torch:Net"}
+    with pytest.raises(DeclarationError, match="a plain module gets no config"):
+        ModelSpec("acme_net", target, "a toy", plain=True, config="acme.config:NetConfig")
+
+    ModelSpec("acme_gru", target, "a toy", plain=True, slot="memory", config="acme.config:Switch")
+
+
 def test_switch_has_to_be_a_declared_key(make_catalog):
     with pytest.warns(PluginWarning, match="switch names the config key 'use_acme'") as caught:
         make_catalog(declare_model(switch="use_acme"))

@@ -36,7 +36,11 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, Any], Meta(description="keyword arguments for that memory")
     ] = {}
     custom_action_dist: Annotated[
-        Any, Meta(description="name or class of the action distribution to use")
+        Any,
+        Meta(
+            description="name or class of the action distribution to use; for a part of a Dict or"
+            " Tuple, a dict from paths such as `action['drive']` to names or classes"
+        ),
     ] = None
     custom_preprocessor: Annotated[
         Any, Meta(description="name or class of the preprocessor to use")

@@ -209,7 +209,9 @@ class ModelSpec(Declaration):
             that loading does not repeat the choice.
         plain: Whether its targets are plain modules: a class, an instance or a factory of
             `torch.nn.Module` or `keras.Layer`. Such a model is a trunk, which reads the keys of
-            `PLAIN_KEYS`, or a memory, which reads those of `PLAIN_MEMORY_KEYS`.
+            `PLAIN_KEYS`, or a memory, which reads those of `PLAIN_MEMORY_KEYS`. A plain trunk
+            has no config keys of its own: its settings are arguments of its constructor, which
+            users set with `custom_model_config`.
 
     Example:
         >>> @hookimpl
@@ -240,6 +242,12 @@ class ModelSpec(Declaration):
             yield (
                 "a plain module is a trunk or a memory; found slot='head'. Derive it from"
                 " TorchModelV2 or TFModelV2"
+            )
+        if self.plain and self.slot == "trunk" and self.config is not None:
+            yield (
+                "a plain module gets no config, so its keys would have no effect; found"
+                f" config={self.config!r}. Make the keys arguments of its constructor, which users"
+                " set with custom_model_config"
             )
 
     def complete_fields(self) -> None:
