@@ -248,7 +248,7 @@ def _build_own_model(
     policy_class = categorical if has_choices else gaussian
 
     class OwnModel(policy_class, deterministic, model_class):  # type: ignore[misc]
-        """Policy and value function with layers of their own."""
+        """Policy and value function, which share no layers."""
 
         def __init__(self) -> None:
             model_class.__init__(

@@ -164,7 +164,7 @@ def draw_robot(pen: Pen, garden: Garden) -> None:
 
 
 def draw_tools(pen: Pen, garden: Garden) -> None:
-    """Draw the tools: the one in use is full, those that are forbidden are faint."""
+    """Draw the tools: the tool in use is full, forbidden tools are faint."""
     top = HEIGHT - 58
     in_use = tool_in_use(garden)
     left = MARGIN

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = notebooks.tutorials()
 
 
-def test_each_tutorial_is_a_notebook():
+def test_tutorials_are_all_notebooks():
     names = {path.stem for path in ROOT.glob("docs/tutorials/*.md")} - {"index"}
     assert {page.stem for page in PAGES} == names
 

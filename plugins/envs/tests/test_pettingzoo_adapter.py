@@ -16,7 +16,7 @@ from rlcatalog_envs import ParallelGames
 NO_ACTIONS = np.zeros(3, np.int64)
 
 
-def test_each_agent_has_a_row():
+def test_agents_have_a_row_each():
     envs = make_env(Spread())
 
     obs, _ = envs.reset(seed=0)

@@ -115,8 +115,8 @@ class _EnvironmentPorter(Rewriter):
         self._classes: list[_Environment | None] = []
         #: The methods around the current code that were rewritten as a whole.
         self._new_methods: dict[cst.FunctionDef, cst.FunctionDef] = {}
-        #: The nodes of all `reset` and `step` that were rewritten or reported as a whole. Their
-        #: calls get no notes of their own.
+        #: The nodes of all `reset` and `step` that were rewritten or reported as a whole. The
+        #: calls in them are not reported again.
         self._reported_nodes: set[cst.CSTNode] = set()
 
     # --- classes ----------------------------------------------------------------------------------
