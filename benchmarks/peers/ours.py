@@ -120,6 +120,8 @@ def envpool(num_envs: int) -> Callable[[int], float]:
         "rollout_length": work.POOL_LENGTH,
         "num_epochs": work.POOL_EPOCHS,
         "minibatch_size": rows // work.POOL_MINIBATCHES,
+        # Of a whole run, of which the measurement is a part.
+        "total_steps": work.POOL_TOTAL_STEPS,
     }
     algo = PPO(work.make_pool(num_envs), config(num_envs) | changes)
 

@@ -62,6 +62,8 @@ ROLLOUTS = 3
 #: Steps of each environment in a rollout with EnvPool, passes over it, and minibatches of a pass.
 POOL_LENGTH, POOL_EPOCHS, POOL_MINIBATCHES = 32, 4, 4
 POOL_ROLLOUTS = 10
+#: Steps of the run that is measured in part.
+POOL_TOTAL_STEPS = 1_000_000
 LR, GAMMA, LAMBDA, CLIP, VALUE_WEIGHT, GRAD_CLIP = 3e-4, 0.99, 0.95, 0.2, 0.5, 0.5
 #: Choices, and dimensions of the Gaussian.
 SIZE, DIST_BATCH = 6, 64

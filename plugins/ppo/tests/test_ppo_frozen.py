@@ -59,13 +59,15 @@ MODELS = {
         # By default, there are 8 environments, and rollouts of 128 steps.
         pytest.param({}, 100_000, "cpu", True, id="defaults"),
         pytest.param({"num_envs": 1}, 100_000, "cpu", True, id="1-environment"),
-        pytest.param({"num_envs": 16}, 100_000, "cpu", True, id="16-environments"),
-        pytest.param({"num_envs": 17}, 100_000, "cpu", False, id="17-environments"),
+        pytest.param({"num_envs": 256}, 500_000, "cpu", True, id="256-environments"),
+        pytest.param({"num_envs": 257}, 500_000, "cpu", False, id="257-environments"),
+        pytest.param({"num_envs": 64}, 80_000, "cpu", True, id="1250-steps-each"),
+        pytest.param({"num_envs": 64}, 79_999, "cpu", False, id="1249-steps-each"),
         pytest.param({"num_envs": 2}, 20_000, "cpu", True, id="20000-steps"),
         pytest.param({"num_envs": 1}, 19_999, "cpu", False, id="19999-steps"),
         pytest.param({"num_envs": 1}, None, "cpu", False, id="unknown-steps"),
         pytest.param(
-            {"num_envs": 1, "rollout_length": 32}, 100_000, "cpu", False, id="short-rollouts"
+            {"num_envs": 1, "rollout_length": 31}, 100_000, "cpu", False, id="short-rollouts"
         ),
         pytest.param({"num_envs": 1}, 100_000, "cuda", False, id="gpu"),
         pytest.param({"num_envs": 1, "frozen": "never"}, 100_000, "cpu", False, id="never"),

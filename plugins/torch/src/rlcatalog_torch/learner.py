@@ -53,6 +53,14 @@ class _Group:
     seconds: list[Tensor] = field(default_factory=list)
     steps: list[Tensor] = field(default_factory=list)
 
+    def add(self, weight: Tensor, gradient: Tensor, state: State) -> None:
+        """Add a weight."""
+        self.weights.append(weight)
+        self.gradients.append(gradient)
+        self.firsts.append(state.first)
+        self.seconds.append(state.second)
+        self.steps.append(state.step)
+
 
 #: What the weights of one `_Group` have in common: device, dtype and learning rate.
 _Kind: TypeAlias = tuple[torch.device, torch.dtype, float]
@@ -149,11 +157,11 @@ class Adam:
             if self.part_of and weight in self.part_of:
                 weight_lr = part_rates[self.part_of[weight]]
             group = groups[weight.device, weight.dtype, weight_lr]
-            group.weights.append(_as_vector(weight))
-            group.gradients.append(_as_vector(gradient))
-            group.firsts.append(_as_vector(state.first))
-            group.seconds.append(_as_vector(state.second))
-            group.steps.append(state.step)
+            if weight.is_contiguous():  # and so are the others, which have its strides
+                group.add(weight, gradient, state)
+            else:
+                vectors = State(state.step, _as_vector(state.first), _as_vector(state.second))
+                group.add(_as_vector(weight), _as_vector(gradient), vectors)
         return groups
 
     @torch.no_grad()
@@ -189,11 +197,7 @@ class Adam:
 
 
 def _as_vector(x: Tensor) -> Tensor:
-    """Return a tensor whose memory has no gaps in the order of its memory; a contiguous one
-    unchanged.
-    """
-    if x.is_contiguous():
-        return x
+    """Return a tensor whose memory has no gaps as a vector, in the order of its memory."""
     return x.as_strided((x.numel(),), (1,))
 
 
