@@ -6,6 +6,7 @@ Crosses: testing, ppo, policy, torch.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import gymnasium as gym
@@ -16,7 +17,7 @@ import rlcatalog
 from rlcatalog_ppo import A2C, PPO
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
 
 PARTS = (
@@ -46,6 +47,12 @@ def catalog(plugin_path):
     requires = ("rlcatalog>=0.1,<0.2",)
     plugin = PluginEntryPoint("acme_jax.plugin", "acme-jax", requires=requires)
     return isolated_catalog(*PARTS, plugin)
+
+
+@pytest.fixture
+def keys(plugin_path):
+    """Return the plugin's source of random keys."""
+    return importlib.import_module("acme_jax.random").KEYS
 
 
 @pytest.fixture
@@ -92,6 +99,31 @@ def test_frozen_policy_acts_the_same(policy, obs):
     actual = frozen.act(obs, explore=False)
     np.testing.assert_array_equal(actual.action, expected.action)
     np.testing.assert_allclose(actual.logp, expected.logp, rtol=1e-5)
+
+
+def test_frozen_policy_draws_with_the_temperature(catalog, keys, obs):
+    config = {"categorical_temperature": 0.001, "fcnet_hiddens": [8]}
+    env = gym.make("CartPole-v1")
+    policy = rlcatalog.build(env=env, config=config, framework="jax", catalog=catalog)
+    rows = np.repeat(obs, 200, axis=0)
+    frozen = policy.freeze()
+
+    keys.seed(0)
+    expected = policy.act(rows)
+    keys.seed(0)
+    actual = frozen.act(rows)
+
+    np.testing.assert_array_equal(actual.action, expected.action)
+    np.testing.assert_allclose(actual.logp, expected.logp, rtol=1e-4, atol=1e-6)
+
+
+def test_draw_in_a_traced_function_is_refused(keys):
+    before = np.asarray(keys.key)
+
+    with pytest.raises(RuntimeError, match="while JAX traces a function"):
+        jax.eval_shape(lambda: jax.random.normal(keys.next(), (3,)))
+
+    np.testing.assert_array_equal(keys.key, before)  # no number of the trace is kept
 
 
 def train(algorithm, iterations):

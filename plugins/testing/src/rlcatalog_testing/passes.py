@@ -96,6 +96,9 @@ class Kit(Protocol):
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
         """Return the gradient of the sum of a function's outputs, or None if no gradient reaches
         the inputs.
+
+        The function may draw from a distribution. Call it with numbers, because a random key that
+        is drawn while a framework such as JAX traces the function cannot be used afterwards.
         """
 
 

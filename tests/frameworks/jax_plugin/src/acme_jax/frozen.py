@@ -40,7 +40,7 @@ class Frozen:
             inputs = self.policy.dist_class.masked(inputs, mask)
         dist = self.policy.dist_class(inputs, model)
         if explore:
-            sample = jax.random.categorical(key, dist.inputs)
+            sample = jax.random.categorical(key, dist.log_probs)  # with the temperature
         else:
             sample = dist.deterministic_sample()
         return sample[:, None], dist.logp(sample), values, inputs

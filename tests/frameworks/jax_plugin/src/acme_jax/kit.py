@@ -81,11 +81,9 @@ class Kit:
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
         """Return the gradient of the sum of a function's result; None if it is of integers."""
-        x = jnp.asarray(inputs)
-        if not jnp.issubdtype(jax.eval_shape(function, x).dtype, jnp.floating):
+        # The function may draw, so jax.eval_shape, which traces it, cannot tell the dtype.
+        result, pull_back = jax.vjp(function, jnp.asarray(inputs))
+        if not jnp.issubdtype(result.dtype, jnp.floating):
             return None
-
-        def total(x: Any) -> Any:
-            return function(x).sum()
-
-        return np.asarray(jax.grad(total)(x))
+        (gradient,) = pull_back(jnp.ones_like(result))
+        return np.asarray(gradient)

@@ -22,8 +22,19 @@ class Keys:
         self.key = jax.random.PRNGKey(number)
 
     def next(self) -> Any:
-        """Return a new key."""
-        self.key, key = jax.random.split(self.key)
+        """Return a new key.
+
+        Raises:
+            RuntimeError: A function is being traced. The key would be a number of the trace, which
+                JAX refuses in every later draw.
+        """
+        remaining, key = jax.random.split(self.key)
+        if isinstance(key, jax.core.Tracer):
+            raise RuntimeError(
+                "A key was drawn while JAX traces a function, such as in jax.jit or"
+                " jax.eval_shape. Draw it before, and pass it to the function as an argument."
+            )
+        self.key = remaining
         return key
 
 
