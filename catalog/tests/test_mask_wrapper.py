@@ -9,7 +9,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence
 from gymnasium.utils.env_checker import check_env
 
 import rlcatalog
-from rlcatalog.errors import ActionMaskError, EnvironmentFaultError
+from rlcatalog.catalog import EngineWrapper
+from rlcatalog.errors import ActionMaskError, EnvironmentFaultError, ModelContractError
 
 TWO_FEATURES = Box(-1, 1, (2,), np.float32)
 
@@ -217,3 +218,32 @@ def test_policy_with_mask_wraps_the_environment():
     policy = rlcatalog.build(env=rlcatalog.wrap_env(env))
 
     assert policy.wrap_env(env).observation_space == policy.observation_space
+
+
+# --- engines' wrappers ----------------------------------------------------------------------------
+
+
+class WrapperOfEngine(EngineWrapper, gym.Wrapper):
+    """Stands for a wrapper such as `for_sb3`."""
+
+    right_order = "for_engine(rlcatalog.wrap_env(env))"
+
+
+@pytest.mark.parametrize("env_class", [MaskInInfo, MaskInMethod])
+def test_mask_around_the_wrapper_of_an_engine_is_refused(env_class):
+    env = gym.wrappers.TimeLimit(WrapperOfEngine(env_class([1, 0, 1])), 10)
+
+    with pytest.raises(ModelContractError, match=r"for_engine\(rlcatalog\.wrap_env\(env\)\)"):
+        rlcatalog.wrap_env(env)
+
+
+def test_wrapper_of_an_engine_stays_if_there_is_no_mask():
+    env = WrapperOfEngine(MaskInInfo(None))
+
+    assert rlcatalog.wrap_env(env) is env
+
+
+def test_wrapper_of_an_engine_stays_around_moved_masks():
+    env = WrapperOfEngine(rlcatalog.wrap_env(MaskInInfo([1, 0, 1])))
+
+    assert rlcatalog.wrap_env(env) is env

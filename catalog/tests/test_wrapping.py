@@ -11,6 +11,7 @@ from faulty_functions import function_that_raises
 
 import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, Rank
+from rlcatalog.catalog import EngineWrapper
 from rlcatalog.choice.environments import check_wrapped
 from rlcatalog.errors import ModelContractError, ObservationError, PluginError
 from rlcatalog.plugins.discovery import scan
@@ -131,6 +132,23 @@ def test_wrap_env_finds_its_wrappers_below_another_one(make_catalog):
     env = gym.wrappers.TransformReward(catalog.wrap_env(make_cartpole()), lambda reward: reward)
 
     assert catalog.wrap_env(env) is env
+
+
+class WrapperOfEngine(EngineWrapper, gym.Wrapper):
+    """Stands for a wrapper such as `for_sb3`."""
+
+    right_order = "for_engine(rlcatalog.wrap_env(env))"
+
+
+def test_wrap_env_adds_nothing_around_the_wrapper_of_an_engine(catalog):
+    env = WrapperOfEngine(make_cartpole())
+
+    with pytest.raises(ModelContractError, match=r"'double'.*around WrapperOfEngine") as caught:
+        catalog.wrap_env(env)
+
+    assert "for_engine(rlcatalog.wrap_env(env))" in str(caught.value)
+    right_order = WrapperOfEngine(catalog.wrap_env(make_cartpole()))
+    assert catalog.wrap_env(right_order) is right_order
 
 
 def test_wrap_env_accepts_a_function_that_changes_nothing(make_catalog):

@@ -2,6 +2,7 @@
 
 import warnings
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -10,7 +11,8 @@ pytest.importorskip("ray", reason="Ray is not installed")
 from mask_places_env import Elsewhere
 
 import rlcatalog
-from rlcatalog.errors import UnusedMaskWarning
+from rlcatalog.errors import ModelContractError, UnusedMaskWarning
+from rlcatalog_rllib import CatalogEnv
 
 
 def make_env(mask_place="info"):
@@ -34,6 +36,24 @@ def test_runner_reads_masks_of_a_wrapped_environment(rllib, mask_place):
 def test_unread_mask_is_warned_of(rllib, mask_place):
     with pytest.warns(UnusedMaskWarning, match=r"reads only.*rlcatalog\.wrap_env\(env\)"):
         rllib.configure(lambda: make_env(mask_place))
+
+
+class TextEnv(gym.Env):
+    """Environment with texts, which Ray cannot batch, and masks in its infos."""
+
+    observation_space = gym.spaces.Text(4, charset="ab")
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "ab", {"action_mask": np.array([1, 0, 1], np.int8)}
+
+
+def test_mask_around_encoded_observations_is_refused():
+    env = CatalogEnv({"env": TextEnv, "model": {}})
+
+    with pytest.raises(ModelContractError, match="function that returns rlcatalog"):
+        rlcatalog.wrap_env(env)
 
 
 def test_action_mask_key_none_switches_the_warning_off(rllib):

@@ -13,7 +13,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3 import A2C, PPO
 
 import rlcatalog
-from rlcatalog.errors import UnusedMaskWarning
+from rlcatalog.errors import ModelContractError, UnusedMaskWarning
 from rlcatalog_sb3 import (
     CatalogMaskablePolicy,
     CatalogPolicy,
@@ -41,6 +41,24 @@ class LenientEnv(Elsewhere):
     def step(self, action):
         self.mask[:] = 1  # the class above raises an error at a forbidden action
         return super().step(action)
+
+
+class AddMask(gym.Wrapper):
+    """A user's wrapper, which moves masks from the info into the observation."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = gym.spaces.Dict(
+            {"obs": env.observation_space, "action_mask": gym.spaces.MultiBinary(4)}
+        )
+
+    def reset(self, **options):
+        obs, info = self.env.reset(**options)
+        return {"obs": obs, "action_mask": info["action_mask"]}, info
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return {"obs": obs, "action_mask": info["action_mask"]}, reward, terminated, truncated, info
 
 
 def train(env, algorithm=PPO, policy=CatalogPolicy, config=SMALL):
@@ -91,6 +109,23 @@ def test_recurrent_ppo_reads_masks_of_a_wrapped_environment():
     model = train(env, RecurrentPPO, CatalogRecurrentPolicy, LSTM)
 
     assert model.num_timesteps == 32
+
+
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnusedMaskWarning")
+@pytest.mark.parametrize("wrap", [rlcatalog.wrap_env, AddMask])
+def test_mask_added_around_flat_spaces_is_refused(wrap):
+    env = for_sb3(make_strict_env("info"), SMALL)
+
+    with pytest.raises(ModelContractError, match=r"for_sb3\(rlcatalog\.wrap_env\(env\)\)"):
+        train(wrap(env))
+
+
+def test_method_with_another_key_is_refused_around_flat_spaces():
+    config = {**SMALL, "action_mask_key": "legal"}
+    env = for_sb3(make_strict_env("method"), config)
+
+    with pytest.raises(ModelContractError, match=r"for_sb3\(rlcatalog\.wrap_env\(env\)\)"):
+        rlcatalog.wrap_env(env, config)
 
 
 def test_maskable_ppo_reads_the_method_without_a_wrapper():

@@ -5,6 +5,7 @@ from .action_critics import (
 )
 from .catalog import (
     Catalog as Catalog,
+    EngineWrapper as EngineWrapper,
     class_name as class_name,
     close_env as close_env,
     count_envs as count_envs,

@@ -19,6 +19,7 @@ from rlcatalog.choice.env_adapters import (
     vector_source as vector_source,
 )
 from rlcatalog.choice.environments import (
+    EngineWrapper as EngineWrapper,
     EnvProperties,
     class_name as class_name,
     close_env as close_env,
@@ -670,7 +671,8 @@ class Catalog:
             move_masks: Whether to move action masks into the observations.
 
         Raises:
-            ModelContractError: `env` is not a single environment.
+            ModelContractError: `env` is not a single environment, or something would be added
+                around the wrapper of an engine, such as `for_sb3`. Apply that wrapper afterwards.
 
         Example:
             >>> env = rlcatalog.wrap_env(gym.make("Taxi-v4"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +40,21 @@ if TYPE_CHECKING:
 #: Attribute in which an environment stores the part that wrapped it, so that no wrapper is
 #: applied twice.
 _MARK = "_rlcatalog_wrapper"
+
+
+class EngineWrapper:
+    """Mixin for an engine's environment wrapper that encodes observations, and whose policies are
+    built for the spaces inside it.
+
+    It must be the outermost wrapper: the engine would train with what `wrap_env` adds around it,
+    but a policy for the spaces inside would act without that. `wrap_env` therefore refuses to add
+    anything around it.
+
+    Attributes:
+        right_order: How a user applies this wrapper after `wrap_env`, as the end of a message.
+    """
+
+    right_order: str
 
 
 class EnvProperties(NamedTuple):
@@ -256,7 +271,8 @@ def wrap(
         The environment and each wrapper's answer.
 
     Raises:
-        ModelContractError: `env` is not a single environment, or a wrapper did not return one.
+        ModelContractError: `env` is not a single environment, a wrapper did not return one, or a
+            wrapper would be applied around an engine's.
         PluginError: A wrapper raised an error.
     """
     import gymnasium
@@ -274,8 +290,40 @@ def wrap(
         match = ask_wrapper(part, env, config)
         verdicts.append(Verdict(part, match))
         if match.rank is not None:
-            env = _apply(part, env, config)
+            wrapped = _apply(part, env, config)
+            if wrapped is not env:
+                refuse_engine_wrapper(env, addition=f"the wrapper {part.name!r} ({part.provider})")
+            env = wrapped
     return env, verdicts
+
+
+def refuse_engine_wrapper(env: gymnasium.Env[Any, Any], addition: str) -> None:
+    """Raise an error if an environment is in an engine's wrapper, which must be the outermost.
+
+    Args:
+        env: The environment.
+        addition: What would be added around it, for the message.
+
+    Raises:
+        ModelContractError: It is in such a wrapper. The message shows the right order.
+    """
+    for layer in _layers(env):
+        if isinstance(layer, EngineWrapper):
+            raise ModelContractError(
+                f"wrap_env: {addition} cannot be added around {type(layer).__name__}, because"
+                " policies are built for the environment inside it, and would not know the"
+                f" addition. Call wrap_env first: {layer.right_order}."
+            )
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yield an environment, and then what is inside it, wrapper by wrapper."""
+    layer = env
+    # A user's environment, whose class may have slots instead of a __dict__. getattr() would not
+    # do, because Gymnasium's wrappers pass it on to the environment inside.
+    while hasattr(layer, "__dict__"):
+        yield layer
+        layer = vars(layer).get("env")
 
 
 def _apply(
@@ -312,14 +360,9 @@ def ask_wrapper(part: Part, env: gymnasium.Env[Any, Any], config: Mapping[str, A
         env: A single environment.
         config: The model config, complete.
     """
-    inner: Any = env
-    # A user's environment, whose class may have slots instead of a __dict__. getattr() would not
-    # do, because Gymnasium's wrappers pass it on to the environment inside.
-    while hasattr(inner, "__dict__"):
-        attributes = vars(inner)
-        if attributes.get(_MARK) == part.address:
+    for layer in _layers(env):
+        if vars(layer).get(_MARK) == part.address:
             return Match(rank=None, why="is already applied")
-        inner = attributes.get("env")
     request = Request(
         SpaceInfo.read(env.observation_space),
         SpaceInfo.read(env.action_space, "action"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,13 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog.actions import ActionMasks, info_mask, mask_key, mask_method
-from rlcatalog.errors import ActionMaskError, EnvironmentFaultError, UnsupportedSpaceError
+from rlcatalog.choice.environments import refuse_engine_wrapper
+from rlcatalog.errors import (
+    ActionMaskError,
+    EnvironmentFaultError,
+    UnsupportedSpaceError,
+    UnusedMaskWarning,
+)
 from rlcatalog.spaces import SpaceInfo
 
 #: Entry for observations that are not a Dict, beside their mask.
@@ -25,6 +32,9 @@ def move_masks(env: gymnasium.Env[Any, Any], key: str | None) -> gymnasium.Env[A
     Args:
         env: A single environment. It is reset once if only that can show whether it has masks.
         key: The model config's `action_mask_key`.
+
+    Raises:
+        ModelContractError: There are masks to move, but the environment is in an engine's wrapper.
     """
     action = SpaceInfo.read(env.action_space, "action")
     try:
@@ -38,12 +48,16 @@ def move_masks(env: gymnasium.Env[Any, Any], key: str | None) -> gymnasium.Env[A
         return env
     if mask_method(env) is None and not _has_info_mask(env, key):
         return env
+    refuse_engine_wrapper(env, addition="a mask from the info or from action_masks()")
     return MasksInObservations(env, masks, key)
 
 
 def _has_info_mask(env: gymnasium.Env[Any, Any], key: str) -> bool:
     try:
-        _, info = env.reset()
+        with warnings.catch_warnings():
+            # An engine's wrapper warns of such a mask, which the caller refuses.
+            warnings.simplefilter("ignore", UnusedMaskWarning)
+            _, info = env.reset()
     except Exception:  # of any kind; the caller's own reset shows it
         return False
     return isinstance(info, Mapping) and info_mask(info, key) is not None

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from ray.rllib.env.env_context import EnvContext
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
-from rlcatalog.catalog import make_env
+from rlcatalog.catalog import EngineWrapper, make_env
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Encoder, describe_env
 from rlcatalog_rllib.parcels import content_of, unpacked
@@ -54,7 +54,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
 
 
-class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
+class EncodedInside(EngineWrapper, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that encodes observations before the environment returns them.
 
     Ray splits a vector environment's batch as nested arrays. Observations from Text, Sequence,
@@ -66,6 +66,8 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
         model: The model config.
         catalog: The catalog that encodes them.
     """
+
+    right_order = "pass configure a function that returns rlcatalog.wrap_env(env)"
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog

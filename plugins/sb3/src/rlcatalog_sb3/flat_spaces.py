@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlcatalog import Catalog, Preprocessor, default_catalog
 from rlcatalog.actions import ActionCodec, action_codec, first_row, mask_method
-from rlcatalog.catalog import make_env
+from rlcatalog.catalog import EngineWrapper, make_env
 from rlcatalog.choice import Resolution
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError
@@ -41,7 +41,7 @@ _KEYS_OF_ENCODING = (
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
+class FlattenSpaces(EngineWrapper, gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that gives any environment the flat spaces that Stable-Baselines3 requires.
 
     It encodes each observation once with the catalog's preprocessor, and adapts the policy's raw
@@ -63,6 +63,8 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         NotServedError: The config sets an observation filter.
         UnsupportedSpaceError: No installed part supports one of the spaces.
     """
+
+    right_order = "for_sb3(rlcatalog.wrap_env(env))"
 
     def __init__(
         self,
@@ -222,6 +224,7 @@ class Flattening:
             config=resolution.config.explicit,
             encoding=encoding_of(resolution, self.preprocessor),
             catalog=catalog,  # None stands for the process's default catalog
+            has_masks=self.masked,
         )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
-from rlcatalog.errors import ActionRangeWarning
+from rlcatalog.errors import ActionRangeWarning, ModelContractError
 from rlcatalog.frameworks import Array
 from rlcatalog.spaces import is_image
 
@@ -47,6 +47,8 @@ class Origin:
             comparison.
         catalog: The catalog that the environment was flattened with; None for the process's
             default.
+        has_masks: Whether the flattened environment adds masks to its observations; None in files
+            of earlier versions, which do not say it.
     """
 
     observation_space: Space
@@ -54,6 +56,7 @@ class Origin:
     config: Mapping[str, Any] = field(compare=False)
     encoding: Mapping[str, Any]
     catalog: Catalog | None = field(default=None, compare=False)
+    has_masks: bool | None = field(default=None, compare=False)
 
 
 class EncodedBox(spaces.Box):
@@ -130,9 +133,14 @@ class Lookup(NamedTuple):
         config: Mapping[str, Any] | None,
         catalog: Catalog | None,
     ) -> Lookup:
-        """Return the inputs for Stable-Baselines3's spaces, a given config and a given catalog."""
+        """Return the inputs for Stable-Baselines3's spaces, a given config and a given catalog.
+
+        Raises:
+            ModelContractError: Another wrapper has added masks to the flattened observations.
+        """
         origin = origin_of(observation_space, action_space)
         if origin is not None:
+            _refuse_added_masks(origin, observation_space)
             catalog = catalog or origin.catalog
             if config is None:
                 config = origin.config
@@ -146,6 +154,21 @@ class Lookup(NamedTuple):
             env_observation_space = origin.observation_space
             env_action_space = origin.action_space
         return cls(origin, catalog, config, values, layout, env_observation_space, env_action_space)
+
+
+def _refuse_added_masks(origin: Origin, observation_space: Space) -> None:
+    """Raise an error if another wrapper than `FlattenSpaces` has added masks to flat observations.
+
+    The algorithm would train with them, but a policy for the original spaces would not mask.
+    """
+    if not isinstance(observation_space, spaces.Dict) or MASK not in observation_space.spaces:
+        return
+    if origin.has_masks is False:  # not None, which says nothing
+        raise ModelContractError(
+            f"{MASK!r} was added to the observations of for_sb3 by a wrapper around it, so a policy"
+            " for the environment inside would not mask. Put that wrapper inside, for_sb3(wrapper("
+            "env)), or let rlcatalog move the masks: for_sb3(rlcatalog.wrap_env(env))."
+        )
 
 
 @contextmanager
