@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GARDENER = ROOT / "examples/gardener"
 #: Program → numbers in it → smaller ones, with which it ends after a few seconds.
 SMALL_BUDGETS = {
-    "ppo.py": {'"total_steps": 200_000': '"rollout_length": 32', "200_000": "256"},
+    "ppo.py": {'"total_steps": 200_000': '"rollout_length": 32, "total_steps": 256'},
     "sb3.py": {"for_sb3(Garden, config)": "for_sb3(Garden, config), n_steps=64", "200_000": "64"},
     "rllib.py": {
         "PPOConfig()": "PPOConfig().training(train_batch_size_per_learner=128, num_epochs=1)",

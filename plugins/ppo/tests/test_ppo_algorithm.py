@@ -328,6 +328,22 @@ def test_callbacks_receive_error_of_run():
 # --- the end of training --------------------------------------------------------------------------
 
 
+def test_learn_takes_the_steps_of_the_config_by_default():
+    algo = PPO(ThreeStepEnv, {**QUICK, "total_steps": 20})
+
+    algo.learn()
+
+    rollout = QUICK["num_envs"] * QUICK["rollout_length"]
+    assert 20 <= algo.steps < 20 + rollout
+
+
+def test_learn_without_any_number_of_steps_is_refused():
+    algo = PPO(ThreeStepEnv, QUICK)
+
+    with pytest.raises(ConfigError, match="number of environment steps is missing"):
+        algo.learn()
+
+
 def test_learn_of_zero_steps_returns_none():
     assert PPO(ThreeStepEnv, QUICK).learn(0) is None
 

@@ -210,18 +210,22 @@ class OnPolicy:
             self._recorder.write(rollout)
         return rollout
 
-    def learn(self, total_steps: int) -> dict[str, Any] | None:
+    def learn(self, total_steps: int | None = None) -> dict[str, Any] | None:
         """Train up to a total number of environment steps, or until a callback ends the run.
 
         The total includes the steps already taken, unlike in Stable-Baselines3's `learn`. To train
         512 more steps, call `learn(algo.steps + 512)`.
 
         Args:
-            total_steps: Total number of environment steps, including those before a `restore`.
+            total_steps: Total number of environment steps, including those before a `restore`. None
+                means the config's `total_steps`.
 
         Returns:
             The result of the last call to `train`; None if it was not called since the algorithm
             was created or restored.
+
+        Raises:
+            ConfigError: Neither the call nor the config says how many steps.
 
         Warns:
             CatalogWarning: There is nothing to train, because these steps were already taken or the
@@ -233,6 +237,13 @@ class OnPolicy:
             >>> algo.learn(100)["timesteps_total"]  # whole rollouts of 64 steps
             128
         """
+        if total_steps is None:
+            total_steps = self.config.total_steps
+        if total_steps is None:
+            raise ConfigError(
+                "learn(): the number of environment steps is missing. Pass it, such as"
+                " learn(100_000), or set 'total_steps' in the config."
+            )
         if self.steps > 0 and self.steps >= total_steps:
             # The caller may have meant a number of further steps.
             further_steps = max(total_steps, 1)
