@@ -103,6 +103,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, hom
 	$(BIN)/python tools/seeds_page.py --check
 	$(BIN)/python tools/framework_page.py --check
 	$(BIN)/python tools/observation_page.py --check
+	$(BIN)/python tools/spaces_page.py --check
 	$(BIN)/python tools/results_page.py --check
 	$(BIN)/python tools/environments_page.py --check
 	$(BIN)/python tools/reference_pages.py --check
@@ -163,6 +164,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/seeds_page.py
 	$(BIN)/python tools/framework_page.py
 	$(BIN)/python tools/observation_page.py
+	$(BIN)/python tools/spaces_page.py
 	$(BIN)/python tools/results_page.py
 	$(BIN)/python tools/environments_page.py
 	$(BIN)/python tools/reference_pages.py
