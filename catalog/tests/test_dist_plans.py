@@ -164,6 +164,25 @@ def test_dist_that_fits_all_is_used_for_parts_of_a_named_whole():
     }
 
 
+def test_name_for_all_parts_applies_where_match_accepts():
+    # Its size is known for any space.
+    picky = make_dist("picky", match=match_kinds("box"), size=size_one)
+
+    assert read_names(plan(PAIR, {None: picky})) == {
+        "action": "joint",
+        "action[0]": "cat",
+        "action[1]": "picky",
+    }
+
+
+@pytest.mark.parametrize("path", [None, "action"])
+def test_named_dist_whose_match_refuses_is_an_error(path):
+    picky = make_dist("picky", match=match_kinds("box"), size=size_one)
+
+    with pytest.raises(UnsupportedSpaceError, match=r"picky.* not fit .*Discrete.*: by its kind"):
+        plan(Discrete(2), {path: picky})
+
+
 def test_name_by_path_overrides_name_for_all_parts():
     other = make_dist("other", size=size_one)
 

@@ -17,6 +17,7 @@ from rlcatalog import (
     ActionDistSpec,
     Catalog,
     EnvWrapperSpec,
+    FilterSpec,
     Match,
     ModelSpec,
     PreprocessorSpec,
@@ -29,6 +30,7 @@ from rlcatalog.errors import (
     MissingPluginError,
     NoMatchError,
     PartError,
+    UnsupportedSpaceError,
 )
 from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces.action_codecs import codec_class
@@ -162,6 +164,54 @@ def test_failing_match_of_named_part_is_an_error():
 
     with pytest.raises(PartError, match="acme_net"):
         choose_part(make_catalog(acme), config={"custom_model": "acme_net"})
+
+
+def refuse(request):
+    return Match(None, "takes two images")
+
+
+@pytest.fixture(scope="module")
+def with_picky_plugin():
+    """A catalog with a package whose parts match nothing."""
+    models = [
+        declare_model("acme_trunk", slot="trunk", match=refuse),
+        declare_model("acme_memory", slot="memory", match=refuse),
+        declare_model("acme_head", slot="head", match=refuse),
+    ]
+    filters = [FilterSpec("acme_filter", {"numpy": "made_up:Filter"}, "", match=refuse)]
+    picky = make_plugin(
+        "acme",
+        models=models,
+        filters=filters,
+        action_dists=[declare_dist("acme_dist", match=refuse)],
+        preprocessors=[declare_preprocessor("acme_codec", match=refuse)],
+    )
+    return make_catalog(picky)
+
+
+@pytest.mark.parametrize(
+    ("config", "error_class"),
+    [
+        ({"custom_model": "acme_trunk"}, NoMatchError),
+        ({"custom_model": "acme_head"}, NoMatchError),
+        ({"memory": "acme_memory"}, NoMatchError),
+        ({"observation_filter": "acme_filter"}, NoMatchError),
+        ({"critic": {"custom_model": "acme_trunk"}}, NoMatchError),
+        ({"custom_preprocessor": "acme_codec"}, UnsupportedSpaceError),
+        ({"custom_action_dist": "acme_dist"}, UnsupportedSpaceError),
+        ({"custom_action_dist": {"action": "acme_dist"}}, UnsupportedSpaceError),
+    ],
+)
+def test_named_part_that_refuses_the_spaces_is_an_error(with_picky_plugin, config, error_class):
+    with pytest.raises(error_class, match=r"acme_.* does not fit .*: takes two images"):
+        with_picky_plugin.resolve(FOUR_FEATURES, THREE_ACTIONS, config, "torch")
+
+
+def test_named_model_that_refuses_is_an_error_in_model_v2(with_picky_plugin):
+    config = {"custom_model": "acme_trunk"}
+
+    with pytest.raises(NoMatchError, match="takes two images"):
+        with_picky_plugin.model_v2(FOUR_FEATURES, THREE_ACTIONS, 3, config, "torch")
 
 
 # --- preferred packages ---------------------------------------------------------------------------

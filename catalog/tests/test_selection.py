@@ -8,7 +8,12 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank, Request, SpaceInfo
 from rlcatalog.choice.selection import Choice, choose, match_of
-from rlcatalog.errors import AmbiguousChoiceError, PartError
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    NoMatchError,
+    PartError,
+    UnsupportedSpaceError,
+)
 from rlcatalog.plugins import Part
 
 THREE_FEATURES = Box(-1, 1, (3,), np.float32)
@@ -171,6 +176,105 @@ def test_named_part_is_chosen_before_any_other():
 
     assert choice.part is named
     assert names_of(choice.verdicts) == ["named", "kind", "match"]
+
+
+@pytest.mark.parametrize(
+    ("slot", "named", "error_class", "reason"),
+    [
+        pytest.param(
+            "trunk",
+            make_model("net", match=match_as(None, "takes images")),
+            NoMatchError,
+            "takes images",
+            id="trunk",
+        ),
+        pytest.param(
+            "memory",
+            make_model("net", slot="memory", match=match_as(None, "takes images")),
+            NoMatchError,
+            "takes images",
+            id="memory",
+        ),
+        pytest.param(
+            "preprocessor",
+            make_preprocessor("net", kinds=("discrete",)),
+            UnsupportedSpaceError,
+            "takes discrete, not box",
+            id="codec of another kind",
+        ),
+        pytest.param(
+            "action_dist",
+            make_dist("net", match=match_as(None, "takes Boxes")),
+            UnsupportedSpaceError,
+            "takes Boxes",
+            id="distribution",
+        ),
+    ],
+)
+def test_named_part_that_refuses_is_an_error(slot, named, error_class, reason):
+    fitting = make_model("fcnet", match=match_as(Rank.GENERIC))
+
+    with pytest.raises(error_class, match=rf"names the .* 'net' \(acme 1\.0\).*: {reason}\. Name"):
+        choose(slot, [fitting, named], REQUEST, named=named)
+
+
+def match_if_named(request):
+    if request.is_named:
+        return Match(Rank.FALLBACK, "works")
+    return Match(None, "leaves this to others")
+
+
+def test_match_of_named_part_knows_that_it_is_named():
+    part = make_model("net", match=match_if_named)
+
+    assert choose("trunk", [part], REQUEST).part is None
+    choice = choose("trunk", [part], REQUEST, named=part)
+
+    assert choice.part is part
+    assert reason_of(choice, "net") == "works"
+
+
+def match_switch(request):
+    if not request.config["acme_on"]:
+        return Match(None, "acme_on is not set")
+    if request.obs.kind != "box":
+        return Match(None, "takes a Box")
+    return Match(Rank.SPECIFIC, "acme_on is set")
+
+
+def test_name_replaces_the_switch_of_a_part():
+    part = make_model("head", slot="head", switch="acme_on", match=match_switch)
+    of_box = make_request(config={"acme_on": False})
+    of_discrete = make_request(Discrete(2), config={"acme_on": False})
+
+    choice = choose("head", [part], of_box, named=part)
+
+    assert choice.part is part
+    assert reason_of(choice, "head") == "named in the config"
+    with pytest.raises(NoMatchError, match="takes a Box"):
+        choose("head", [part], of_discrete, named=part)
+
+
+def test_name_replaces_the_switch_of_a_part_for_a_kind_of_space():
+    part = make_model("memory", slot="memory", switch="acme_on", kinds=("box",))
+    of_box = make_request(config={"acme_on": False})
+    of_discrete = make_request(Discrete(2), config={"acme_on": False})
+
+    assert choose("memory", [part], of_box, named=part).part is part
+    with pytest.raises(NoMatchError, match="takes box, not discrete"):
+        choose("memory", [part], of_discrete, named=part)
+
+
+def test_named_part_of_a_repeated_lookup_does_not_have_to_match():
+    part = make_model("net", match=match_as(None, "takes images"))
+
+    assert choose("trunk", [], REQUEST.replace(is_repeated=True), named=part).part is part
+
+
+def test_named_part_without_code_is_left_to_the_lookup():
+    part = make_model("net", match=match_as(Rank.GENERIC))  # in PyTorch
+
+    assert choose("trunk", [], REQUEST.replace(framework="tf"), named=part).part is part
 
 
 # --- switches -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from rlcatalog.errors import (
     ConfigError,
     ConfigTypeError,
     ModelContractError,
+    NoMatchError,
     UnknownNameError,
     UnsupportedSpaceError,
 )
@@ -355,6 +356,35 @@ def test_loaded_policy_keeps_its_nets(framework, make_catalog, tmp_path):
     step = loaded.act(observations, explore=False)
     expected = policy.act(observations, explore=False)
     np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
+
+
+def make_net_spec(rank):
+    """Return the declaration of a fully connected net that answers every request with a rank."""
+    return ModelSpec(
+        "mine",
+        {"torch": "rlcatalog_torch:FullyConnectedNetwork"},
+        "a net",
+        match=lambda request: Match(rank, "takes images"),
+    )
+
+
+def test_loaded_policy_keeps_a_net_that_refuses_its_part_by_now(make_catalog, tmp_path):
+    catalog = make_catalog()
+    catalog.register(make_net_spec(Rank.FALLBACK))
+    config = {"fcnet_hiddens": [5], "input_nets": {"obs['speed']": "mine"}}
+    policy = rlcatalog.build(MIXED, THREE_ACTIONS, config, "torch", catalog=catalog)
+    policy.save(tmp_path)
+    later_catalog = make_catalog()
+    later_catalog.register(make_net_spec(rank=None))
+
+    loaded = load(tmp_path, catalog=later_catalog)
+
+    observations = [MIXED.sample(), MIXED.sample()]
+    step = loaded.act(observations, explore=False)
+    expected = policy.act(observations, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
+    with pytest.raises(NoMatchError, match=r"'mine'.*does not fit .*: takes images"):
+        later_catalog.resolve(MIXED, THREE_ACTIONS, config, "torch")
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from model_runs import assert_close, run_model, set_random_weights, to_tensor
 
 import rlcatalog
 from rlcatalog import ModelCatalog
-from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.errors import ConfigError, NoMatchError, NotServedError
 from rlcatalog.models import weights_of
 from rlcatalog.spaces import Repeated
 
@@ -287,7 +287,7 @@ def test_items_of_lists_need_another_net():
     space = spaces.Dict({"a": PAIR, "units": Repeated(spaces.Discrete(4), 2)})
     config = {"embeddings": {"units[:]": 3}, "custom_model": "fcnet"}
 
-    with pytest.raises(NotServedError, match=r"obs\['units'\]\[:\] is inside a list"):
+    with pytest.raises(NoMatchError, match=r"obs\['units'\]\[:\] need a net"):
         rlcatalog.build(space, TWO_ACTIONS, config)
 
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Match, ModelCatalog, Preprocessor, Rank, Request, SpaceInfo
-from rlcatalog.errors import ConfigError, ConfigTypeError, UnsupportedSpaceError
+from rlcatalog.errors import ConfigError, ConfigTypeError, NoMatchError, UnsupportedSpaceError
 from rlcatalog_tf import VisionNetwork as TFNet
 from rlcatalog_torch import VisionNetwork as TorchNet
 from rlcatalog_visionnet.plugin import match
@@ -264,7 +264,7 @@ def test_class_rejects_a_vector(cls):
 
 
 def test_custom_model_visionnet_rejects_a_matrix():
-    with pytest.raises(UnsupportedSpaceError, match=r"found shape \(2, 2\)"):
+    with pytest.raises(NoMatchError, match=r"takes images.*obs is Box\(2, 2\)"):
         rlcatalog.explain(spaces.Box(-1, 1, (2, 2)), FOUR_ACTIONS, {"custom_model": "visionnet"})
 
 

@@ -100,8 +100,9 @@ class Declaration:
             rlcatalog imports the code when it first needs it.
         summary: One line for `rlcatalog list`.
         match: A function `match(request)` that returns `Match(rank, why)`: how well the part fits,
-            or None if it does not, and the reason. If None, the part is chosen by name, by its
-            `switch` or by its `kinds`.
+            or None if it does not, and the reason. It is also asked about a part that the config
+            names; then `request.is_named` is True, and None is an error. Without a `match`, the
+            part is chosen by name, by its `switch` or by its `kinds`.
         config: Import path of the msgspec struct with the part's config keys, or None. Each key has
             a type, a default and a `Meta(description=...)`, and its name starts with your
             package's name.
@@ -126,7 +127,8 @@ class Declaration:
             codecs, of observations for all other parts. A kind is a `SpaceInfo.kind`, such as
             `"box"`, or the qualified name of a space class; the nearest class wins. rlcatalog
             calls `match` only for these; without a `match`, the part fits all of them, with rank
-            `GENERIC`. If empty, it supports all spaces.
+            `GENERIC`. If empty, it supports all spaces. A name in the config does not select the
+            part for other kinds.
     """
 
     kind: ClassVar[str] = ""

@@ -149,7 +149,9 @@ class AmbiguousChoiceError(CatalogError, ValueError):
 
 
 class NoMatchError(CatalogError, LookupError):
-    """No installed part fits the spaces, the config and the framework."""
+    """No installed part fits the spaces, the config and the framework, or the part that the config
+    names does not.
+    """
 
 
 class UnsupportedSpaceError(CatalogError, TypeError):

@@ -15,9 +15,17 @@ def match(request: Request) -> Match:
     """Match if the config makes an action's parts depend on one another."""
     if request.config["use_autoregressive"]:
         return Match(Rank.SPECIFIC, "use_autoregressive is set")
-    if request.config["custom_action_dist"] == "autoregressive":
+    if _is_named_in(request.config["custom_action_dist"]):
         return Match(Rank.SPECIFIC, "custom_action_dist names it")
     return Match(rank=None, why="use_autoregressive is not set")
+
+
+def _is_named_in(custom_action_dist: Any) -> bool:
+    """Return whether the value of `custom_action_dist` names the distribution for whole actions."""
+    name = custom_action_dist
+    if isinstance(custom_action_dist, Mapping):
+        name = custom_action_dist.get("action")
+    return name in ("autoregressive", "rlcatalog-autoregressive/autoregressive")
 
 
 def match_dist(request: Request) -> Match:

@@ -154,6 +154,7 @@ def plan_for(model: ComplexInput) -> Plan:
         framework=model.framework,
         encoded_shape=preprocessor.shape,
         catalog=catalog,
+        is_repeated=True,  # the nets were chosen when the model was described
     )
     return plan_nets(preprocessor, request, model.obs_space)
 

@@ -23,25 +23,31 @@ def match(request: Request) -> Match:
     items = request.embedded_items
     if items:
         return Match(Rank.SPECIFIC, f"embeds the ids of {items[0].path} in one item after another")
+    objection = _why_others_are_better(request)
+    if objection is None:
+        images = request.images
+        return Match(
+            Rank.GENERIC, f"gives the image {images[0].path} and each other part a separate net"
+        )
+    if request.is_named:
+        return Match(Rank.FALLBACK, "works for any encoded observation")
+    return Match(rank=None, why=objection)
+
+
+def _why_others_are_better(request: Request) -> str | None:
+    """Return why another model should read an encoded observation, although this one can; None if
+    this one is made for it.
+    """
     if not request.obs.is_composite:
-        return Match(
-            rank=None, why=f"takes Dict and Tuple observations; this is a {request.obs.kind}"
-        )
+        return f"takes Dict and Tuple observations; this is a {request.obs.kind}"
     if not request.sees_parts:
-        return Match(
-            rank=None,
-            why="takes the parts of an observation; the preprocessor makes one array of"
-            f" {request.obs.path}",
+        return (
+            "takes the parts of an observation; the preprocessor makes one array of"
+            f" {request.obs.path}"
         )
-    images = request.images
-    if not images:
-        return Match(
-            rank=None,
-            why="no part of the observation is an image, so one net for all parts is enough",
-        )
-    return Match(
-        Rank.GENERIC, f"gives the image {images[0].path} and each other part a separate net"
-    )
+    if not request.images:
+        return "no part of the observation is an image, so one net for all parts is enough"
+    return None
 
 
 def describe(request: Request) -> list[Stage]:

@@ -251,6 +251,7 @@ class CatalogSnapshot:
             framework,
             catalog=self.catalog,
             mask_key=mask_place.key,
+            is_repeated=query.pins is not None,
         )
 
         # Preprocessor and filter.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.distribution import bind
-from rlcatalog.choice.selection import Choice
+from rlcatalog.choice.selection import Choice, match_if_named, refuses
 from rlcatalog.errors import CatalogError, ConfigError, UnsupportedSpaceError, raised_as, shown
 from rlcatalog.plugins import ActionDistSpec, Part, Request
 from rlcatalog.spaces import SpaceInfo
@@ -134,7 +134,7 @@ def plan_dists(
         repeated = pins.action_dists
     plan = _Planner(slots, custom_dists, repeated).plan(request)
     if not repeated:  # a saved policy's distributions count, whatever the names mean now
-        _check_custom_dists(custom_dists, plan, request.config)
+        _check_custom_dists(custom_dists, plan, request)
     if request.config.get("free_log_std"):
         _check_free_log_std(slots, plan)
     return plan
@@ -187,8 +187,7 @@ class _Planner:
     def _choose(self, request: Request, place: str, outer: Part | None) -> Choice:
         if place in self._repeated:
             return self._slots.repeat("action_dist", self._repeated[place])
-        info = request.space_for("action_dist")
-        named = _custom_dist_at(info, request.config, self._custom_dists, outer)
+        named = _custom_dist_at(request, self._custom_dists, outer)
         return self._slots.choose_action_dist(request, named, outer)
 
 
@@ -199,10 +198,11 @@ def _declares_size(part: Part) -> bool:
     return any("required_model_output_shape" in vars(cls) for cls in part.objects.values())
 
 
-def _custom_dist_at(
-    info: SpaceInfo, config: Mapping[str, Any], custom_dists: CustomDists, outer: Part | None
-) -> Part | None:
-    """Return the part named for a node, or None; never `outer`, which wraps the result."""
+def _custom_dist_at(request: Request, custom_dists: CustomDists, outer: Part | None) -> Part | None:
+    """Return the part named for the node that is the request's action space, or None; never
+    `outer`, which wraps the result.
+    """
+    info = request.space_for("action_dist")
     at_path = custom_dists.get(info.path)
     if at_path is not None and at_path is not outer:
         return at_path
@@ -218,10 +218,11 @@ def _custom_dist_at(
     if _spec(for_any_path).composite:  # it joins the distributions for an action's parts
         return for_any_path if info.action_parts else None
     try:
-        _size(for_any_path, info, config)  # raises an error if it does not fit the space
+        _size(for_any_path, info, request.config)  # raises an error if it does not fit the space
     except UnsupportedSpaceError:
         return None
-    return for_any_path
+    match = match_if_named(for_any_path, request)
+    return None if refuses(for_any_path, match, request) else for_any_path
 
 
 def _size(part: Part, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> int:
@@ -249,17 +250,22 @@ def _spec(part: Part) -> ActionDistSpec:
     return part.declaration
 
 
-def _check_custom_dists(
-    custom_dists: CustomDists, plan: DistPlan, config: Mapping[str, Any]
-) -> None:
+def _check_custom_dists(custom_dists: CustomDists, plan: DistPlan, request: Request) -> None:
     """Check that the plan uses every distribution that the caller names."""
     unused = [path for path, part in custom_dists.items() if not _is_used(part, path, plan)]
     if not unused:
         return
     if None in unused:  # the distribution that is named without a path
         part = custom_dists[None]
-        _size(part, plan.info, config)  # raises an error with the reason, if there is one
-        raise UnsupportedSpaceError(f"{part.name} does not fit any part of {plan.info.describe()}.")
+        _size(part, plan.info, request.config)  # raises an error with the reason, if there is one
+        why = ""
+        match = match_if_named(part, request)
+        if refuses(part, match, request):
+            why = f": {match.why}"
+        raise UnsupportedSpaceError(
+            f"{part.name} does not fit any part of {plan.info.describe()}{why}. Name another"
+            " distribution, or remove the name, so that rlcatalog chooses one that fits."
+        )
     first_unknown = min(map(str, unused))
     paths = ", ".join(node.path for node in plan.info.walk())
     raise ConfigError(

@@ -1,6 +1,7 @@
 """Selection rule: which part fills a slot. The first step that finds a part decides.
 
-1. The part that the config names, by its name or by a switch that is on.
+1. The part that the config names, by its name or by a switch that is on. If it does not fit, this
+  is an error: no other part takes its place.
 2. A matching part that the running program registered with `match` or `kinds`, regardless of
   its rank.
 3. The listed part with the best rank. Listed parts are the ones in the public index and
@@ -18,7 +19,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    CatalogError,
+    NoMatchError,
+    UnsupportedSpaceError,
+    reason,
+    shown,
+)
 from rlcatalog.plugins import Match, Part, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
@@ -32,6 +40,8 @@ KEYS = {
     "memory": "memory",
     **dict.fromkeys(("trunk", "head"), "custom_model"),
 }
+#: The reason for a choice that the config makes by name.
+_NAMED = "named in the config"
 
 
 class Verdict(NamedTuple):
@@ -81,14 +91,15 @@ def choose(
 
     Raises:
         AmbiguousChoiceError: Two candidates match equally well, or two of a slot's switches are on.
-        NoMatchError: A switch is on, but its part does not fit.
+        NoMatchError: The part that the config names, or whose switch is on, does not fit.
+        UnsupportedSpaceError: The same, for a preprocessor or a distribution that is named.
         PartError: A candidate's match function raises, or does not return a Match.
     """
     candidates = list(parts)
     switched_on = [part for part in candidates if part.declaration.is_on(request.config)]
     if named is not None:
-        verdicts = [Verdict(named, match_of(named, request))]  # only to show its answer
-        return _choice(slot, named, "named in the config", verdicts, candidates)
+        answer = _answer_of_named(slot, named, request)
+        return _choice(slot, named, _NAMED, [answer], candidates)
     if switched_on:
         best = _match_of_switch(slot, switched_on, request)
         return _choice(slot, best.part, best.match.why, [best], candidates)
@@ -200,6 +211,66 @@ def _is_from_package_of_space(part: Part, request: Request) -> bool:
     return any(name in kinds and package_of(name) in packages for name in space.classes)
 
 
+def _answer_of_named(slot: str, part: Part, request: Request) -> Verdict:
+    """Return the answer of the part that the config names.
+
+    Raises:
+        UnsupportedSpaceError: It is a preprocessor or a distribution, and does not fit the space.
+        NoMatchError: It is another part, and does not fit.
+    """
+    if request.is_repeated:
+        return chosen_before(part)
+    match = match_if_named(part, request)
+    if not refuses(part, match, request):
+        return Verdict(part, match)
+    space = request.space_for(part.kind)
+    noun = slot.replace("action_dist", "action distribution")
+    # The errors that a lookup raises if no part fits the slot.
+    error_class: type[CatalogError] = NoMatchError
+    if slot in ("preprocessor", "action_dist"):
+        error_class = UnsupportedSpaceError
+    raise error_class(
+        f"{space.path}: the config names the {noun} {part.name!r} ({part.provider}), which does not"
+        f" fit {space.describe()}: {match.why}. Name another {noun}, or remove the name, so that"
+        " rlcatalog chooses one that fits."
+    )
+
+
+def match_if_named(part: Part, request: Request) -> Match:
+    """Return a part's answer to a request whose config names it; see `Request.is_named`.
+
+    Raises:
+        PartError: The part's match function raises, or does not return a Match.
+    """
+    named_request = request.replace(is_named=True)
+    switch = part.switch
+    is_on = part.declaration.is_on(request.config)
+    if switch is None or is_on or _needs_name_or_switch(part):
+        return match_of(part, named_request)
+    # Its name alone selects the part, so that its switch must not decide.
+    named_request = named_request.replace(config={**request.config, switch: True})
+    match = match_of(part, named_request)
+    if match.rank is None:
+        return match
+    return Match(match.rank, _NAMED)
+
+
+def refuses(part: Part, match: Match, request: Request) -> bool:
+    """Return whether the answer of a part that the config names says that it does not fit.
+
+    A part that says nothing about what it fits is only chosen by its name or its switch.
+    """
+    if _needs_name_or_switch(part) or not _has_code(part, request):
+        return False  # the lookup reports missing code, together with the frameworks that have it
+    return match.rank is None
+
+
+def chosen_before(part: Part) -> Verdict:
+    """Return the verdict on a part that an earlier lookup chose; it is not asked again."""
+    why = "chosen before, when the policy was saved or its run began"
+    return Verdict(part, Match(rank=None, why=why))
+
+
 def _match_of_switch(slot: str, parts: Sequence[Part], request: Request) -> Verdict:
     """Return the part whose switch is on, and its match."""
     if len(parts) > 1:
@@ -253,18 +324,10 @@ def match_of(part: Part, request: Request) -> Match:
     Raises:
         PartError: The part's match function raises, or does not return a Match.
     """
-    declaration = part.declaration
-    framework = request.framework
-    has_code = (
-        framework is None
-        or declaration.targets_allowed is not None  # it needs no framework
-        or framework in declaration.targets
-        or framework in part.extensions
-    )
-    if not has_code:
-        return Match(rank=None, why=f"has no code for framework {framework!r}")
+    if not _has_code(part, request):
+        return Match(rank=None, why=f"has no code for framework {request.framework!r}")
     try:
-        match: Any = declaration.judge(request)
+        match: Any = part.declaration.judge(request)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # of any type, because a plugin may even call sys.exit()
@@ -275,6 +338,18 @@ def match_of(part: Part, request: Request) -> Match:
         if isinstance(match.rank, int) and match.rank in [*Rank]:  # a number in place of a Rank
             return Match(Rank(match.rank), match.why)
     raise part.fault(f"its match function returned {shown(match)} instead of a Match.")
+
+
+def _has_code(part: Part, request: Request) -> bool:
+    """Return whether a part has code for a request's framework."""
+    framework = request.framework
+    declaration = part.declaration
+    return (
+        framework is None
+        or declaration.targets_allowed is not None  # it needs no framework
+        or framework in declaration.targets
+        or framework in part.extensions
+    )
 
 
 # --- errors ---------------------------------------------------------------------------------------

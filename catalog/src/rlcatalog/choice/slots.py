@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rlcatalog import public_index
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import Code, in_process
-from rlcatalog.choice.selection import Choice, Verdict, choose
+from rlcatalog.choice.selection import Choice, choose, chosen_before
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     ConfigError,
@@ -19,7 +19,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.observations.visible_observation import VisibleObservation
-from rlcatalog.plugins import Match, Part, Request
+from rlcatalog.plugins import Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
@@ -120,9 +120,8 @@ class Slots:
         """Return the choice of an earlier lookup, without asking the candidates."""
         kind = "model" if slot in MODEL_SLOTS else slot
         part = self.registry.get(kind, name)
-        why = "chosen before, when the policy was saved or its run began"
-        verdict = Verdict(part, Match(rank=None, why=why))
-        return Choice(part, why, (verdict,))
+        verdict = chosen_before(part)
+        return Choice(part, verdict.match.why, (verdict,))
 
     # --- one slot after another -------------------------------------------------------------------
 

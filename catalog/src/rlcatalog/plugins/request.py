@@ -80,6 +80,11 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         catalog: The catalog of this lookup, for models that contain others (see `Catalog.trunk`).
         mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or
             None. `obs` contains its entry only if models see the mask.
+        is_named: Whether the config names the part that is asked. A part that works, but leaves
+            these spaces to others, fits if it is named. Its switch, if it has one, is then on in
+            `config`.
+        is_repeated: Whether the parts that the config names were chosen before, for example when
+            a policy was saved. They are then not asked again whether they fit.
     """
 
     obs: SpaceInfo
@@ -93,6 +98,8 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     preprocessor: Preprocessor | None = None
     catalog: PartsCatalog | None = None
     mask_key: str | None = None
+    is_named: bool = False
+    is_repeated: bool = False
 
     def replace(self, **changes: Any) -> Request:
         """Return a request with some attributes changed."""

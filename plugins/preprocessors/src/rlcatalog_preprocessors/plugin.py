@@ -41,6 +41,8 @@ def match_index(request: Request) -> Match:
     size = embedding_size(request.config.get("embeddings"), request.obs)
     if size is not None:
         return Match(Rank.SPECIFIC, f"a net embeds each integer in {size} numbers")
+    if request.is_named:
+        return Match(Rank.FALLBACK, "leaves integers unencoded")
     return Match(rank=None, why="only with _disable_preprocessor_api or embeddings")
 
 
