@@ -28,8 +28,6 @@ TARGET = ROOT / "docs/spaces.md"
 PICTURES = ROOT / "docs/pictures/spaces"
 #: A section: its title, and the text up to the next one.
 _SECTION = re.compile(r"^## (?P<title>[^\n]+)\n(?P<text>.*?)(?=^## |\Z)", re.S | re.M)
-#: The place of an object in memory, which differs in each process.
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 #: Slot of an explanation → what the table calls it.
 _SLOTS = {
     "preprocessor": "preprocessor",
@@ -90,7 +88,7 @@ def main(arguments: list[str]) -> int:
         explanation = explain(section, anchor)
         tables[anchor] = table_of_choices(explanation.as_dict())
         # MiniGrid's space of missions contains a function, which is shown with its address.
-        picture = _ADDRESS.sub("", with_dark_colours(explanation.svg()))
+        picture = with_dark_colours(explanation.svg())
         files[PICTURES / f"{anchor}.svg"] = picture + "\n"
     files[TARGET] = fill(TARGET, page, tables)
     return write(files, arguments)

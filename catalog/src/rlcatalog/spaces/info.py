@@ -6,6 +6,7 @@ space without importing gymnasium.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -42,6 +43,11 @@ KINDS = {
     "rlcatalog.spaces.Repeated": "repeated",
     "rlcatalog.spaces.Simplex": "simplex",
 }
+
+#: The place of an object in memory, which some spaces show, and which differs in each process.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+#: Largest number of values of a MultiDiscrete that its short text lists.
+_MOST_NUMBERS_SHOWN = 16
 
 
 class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
@@ -237,7 +243,7 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         if self.kind in _DESCRIBERS:
             return _DESCRIBERS[self.kind](self)
         if not self.children:
-            return repr(self.space)
+            return _ADDRESS.sub("", repr(self.space))
         texts = [child.describe() for child in self.children]
         if self.keys:
             texts = [f"{key}: {text}" for key, text in zip(self.keys, texts, strict=True)]
@@ -347,7 +353,13 @@ def _describe_discrete(info: SpaceInfo) -> str:
 
 
 def _describe_multi_discrete(info: SpaceInfo) -> str:
-    return f"MultiDiscrete({info.space.nvec.tolist()})"
+    nvec = info.space.nvec
+    if nvec.size <= _MOST_NUMBERS_SHOWN:
+        return f"MultiDiscrete({nvec.tolist()})"
+    fewest = int(nvec.min())
+    most = int(nvec.max())
+    counts = str(most) if fewest == most else f"{fewest} to {most}"
+    return f"MultiDiscrete{nvec.shape} of {counts}"
 
 
 def _describe_repeated(info: SpaceInfo) -> str:
