@@ -149,3 +149,22 @@ def test_build_asks_the_wrappers_of_the_environment():
     policy = rlcatalog.build(env=env, config={"conv_flatten": True})
 
     assert policy.model.layout.channels_first
+
+
+@pytest.mark.parametrize(
+    ("shape", "has_hint"),
+    [
+        pytest.param((32, 32), True, id="picture"),
+        pytest.param((32, 16), False, id="short-axis"),
+        pytest.param((32, 32, 1), False, id="with-channel"),
+        pytest.param((32,), False, id="vector"),
+    ],
+)
+def test_explanation_hints_at_a_missing_channel_axis(shape, has_hint):
+    explanation = rlcatalog.explain(Box(0, 255, shape, np.uint8), Discrete(2))
+    assert ("for convolutions, use the shape (32, 32, 1)" in str(explanation)) is has_hint
+
+
+def test_explanation_of_large_table_of_floats_has_no_hint():
+    explanation = rlcatalog.explain(Box(-1, 1, (32, 32)), Discrete(2))
+    assert "convolutions" not in str(explanation)

@@ -17,7 +17,7 @@ from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.observations import Leaf
 from rlcatalog.observations.embeddings import embedded_leaves
-from rlcatalog.spaces import ImageLayout, is_in_part, write_path
+from rlcatalog.spaces import ImageLayout, SpaceInfo, is_in_part, lacks_channel_axis, write_path
 
 #: What an explanation calls the slots, in its order → the slots.
 _SLOTS = {
@@ -160,6 +160,7 @@ class Explanation:
         leaves = resolution.preprocessor.leaves()
         scalings = resolution.leaf_scalings(leaves)
         layouts = resolution.image_layouts
+        spaces = {info.path: info for info in resolution.preprocessor.info.walk()}
         rows = []
         for leaf, scaling in zip(leaves, scalings, strict=True):
             rows.append(
@@ -169,7 +170,7 @@ class Explanation:
                     "slice": [leaf.start, leaf.stop],
                     "shape": list(leaf.shape),
                     "scaling": scaling,
-                    "image": _describe_image(layouts.get(leaf.path)),
+                    "image": _describe_image(spaces.get(leaf.path), layouts.get(leaf.path)),
                 }
             )
         if resolution.config["embeddings"] is not None:
@@ -274,7 +275,7 @@ def _add_sides(
         if critic.sees(leaf):
             row["seen_by"].append("critic")
             row["critic_scaling"] = scaling
-            row["critic_image"] = _describe_image(critic.image_layouts.get(leaf.path))
+            row["critic_image"] = _describe_image(None, critic.image_layouts.get(leaf.path))
 
 
 class Line(NamedTuple):
@@ -533,9 +534,13 @@ def _notes_on_sides(leaf: Mapping[str, Any]) -> list[str]:
     return [*notes, f"seen by {seen_by}"]
 
 
-def _describe_image(layout: ImageLayout | None) -> str:
-    """Return how a net reads an image's axes; empty for other leaves."""
+def _describe_image(info: SpaceInfo | None, layout: ImageLayout | None) -> str:
+    """Return how a net reads an image's axes, or why it reads a picture as numbers; empty for other
+    leaves.
+    """
     if layout is None:
+        if info is not None and lacks_channel_axis(info):
+            return f"numbers, not an image: for convolutions, use the shape {(*info.shape, 1)}"
         return ""
     text = f"image of {layout}"
     if not layout.is_certain:

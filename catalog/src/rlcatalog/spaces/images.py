@@ -83,6 +83,15 @@ def is_image(info: SpaceInfo, given: str | None = None) -> bool:
     return info.rank == 3
 
 
+def lacks_channel_axis(info: SpaceInfo) -> bool:
+    """Return whether a space looks like a gray-scale image without an axis for its channel: bytes
+    in two long axes.
+    """
+    if info.kind != "box" or info.dtype != "uint8" or info.rank != 2:
+        return False
+    return min(info.shape or (0,)) > MOST_CHANNELS
+
+
 def env_layout(env: gymnasium.Env[Any, Any] | None) -> str | None:
     """Return the layout of the images that known wrappers of an environment produce, or None.
 
