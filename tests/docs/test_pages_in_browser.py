@@ -5,7 +5,8 @@ and dark colours.
 from __future__ import annotations
 
 import threading
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -120,31 +121,87 @@ def list_pages():
     return sorted(path for path in paths if not path.startswith(LEFT_OUT))
 
 
-def find_faults(page, address, script):
-    """Return page → what a script finds there, for the pages where it finds something."""
-    faults = {}
-    for path in list_pages():
-        page.open(f"{address}/{path}")
-        found = page.evaluate(script)
-        if found:
-            faults[path] = found
-    return faults
+#: Width of the window and colours → the scripts that are asked of each page.
+SCRIPTS = {
+    (PHONE, "light"): [WIDER_THAN_THE_WINDOW, CODE_WITHOUT_SCROLLING],
+    (LAPTOP, "light"): [WIDER_THAN_THE_WINDOW, CUT_CODE],
+    (SCREEN, "light"): [WIDER_THAN_THE_WINDOW, CUT_CODE],
+    (LAPTOP, "dark"): [PICTURES_WITHOUT_DARK_COLOURS],
+}
+
+
+@dataclass
+class Faults:
+    """What is wrong with the pages of the site, in a window of one width, in light or dark colours.
+
+    Attributes:
+        errors: Page → its errors in the console, for the pages that have some.
+        found: Script → page → what the script finds there, for the pages where it finds something.
+    """
+
+    errors: dict[str, list[str]]
+    found: dict[str, dict[str, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def find_faults(page, address):
+    """Return the faults of all pages, which are opened once for each width and scheme."""
+
+    @cache
+    def find(width, scheme):
+        faults = Faults(errors={}, found={script: {} for script in SCRIPTS[width, scheme]})
+        page.show_as(width=width, scheme=scheme)
+        for path in list_pages():
+            page.open(f"{address}/{path}")
+            page.evaluate("0")  # its answer comes after the events of the page
+            if page.errors:
+                faults.errors[path] = list(page.errors)  # scripts may add some
+            for script, pages in faults.found.items():
+                found = page.evaluate("{" + script + "}")  # a block, because it declares names
+                if found:
+                    pages[path] = found
+        return faults
+
+    return find
+
+
+#: These tests open every page of the site. `make docs-check` runs them after `make docs`.
+opens_every_page = pytest.mark.slow
 
 
 def test_site_has_pages():
     assert {"index.html", "start.html", "config.html"} <= set(list_pages())
 
 
+@opens_every_page
 @pytest.mark.parametrize("width", [PHONE, LAPTOP, SCREEN])
-def test_elements_fit_into_the_window(page, address, width):
-    page.show_as(width=width, scheme="light")
-    assert find_faults(page, address, WIDER_THAN_THE_WINDOW) == {}
+def test_elements_fit_into_the_window(find_faults, width):
+    assert find_faults(width, "light").found[WIDER_THAN_THE_WINDOW] == {}
 
 
+@opens_every_page
 @pytest.mark.parametrize("width", [LAPTOP, SCREEN])
-def test_lines_of_code_are_not_cut(page, address, width):
-    page.show_as(width=width, scheme="light")
-    assert find_faults(page, address, CUT_CODE) == {}
+def test_lines_of_code_are_not_cut(find_faults, width):
+    assert find_faults(width, "light").found[CUT_CODE] == {}
+
+
+@opens_every_page
+def test_code_scrolls_in_its_own_box_on_a_phone(find_faults):
+    assert find_faults(PHONE, "light").found[CODE_WITHOUT_SCROLLING] == {}
+
+
+@opens_every_page
+def test_pictures_have_dark_colours(find_faults):
+    assert find_faults(LAPTOP, "dark").found[PICTURES_WITHOUT_DARK_COLOURS] == {}
+
+
+@opens_every_page
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_console_shows_no_errors(find_faults, scheme):
+    assert find_faults(LAPTOP, scheme).errors == {}
+
+
+# --- the home page --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [LAPTOP, SCREEN])
@@ -156,16 +213,6 @@ def test_programs_of_the_home_page_are_not_cut(page, address, width):
     for tab in range(num_tabs):
         page.evaluate(f"document.querySelectorAll('[role=tab]')[{tab}].click()")
         assert page.evaluate("{" + CUT_CODE + "}") == []  # a block, because it declares names
-
-
-def test_code_scrolls_in_its_own_box_on_a_phone(page, address):
-    page.show_as(width=PHONE, scheme="light")
-    assert find_faults(page, address, CODE_WITHOUT_SCROLLING) == {}
-
-
-def test_pictures_have_dark_colours(page, address):
-    page.show_as(width=LAPTOP, scheme="dark")
-    assert find_faults(page, address, PICTURES_WITHOUT_DARK_COLOURS) == {}
 
 
 #: What the page has loaded, in bytes, as sent by the server.
@@ -210,15 +257,3 @@ def test_policy_in_the_page_holds_its_pole_for_500_steps(page, address):
 
     assert best == "500", text
     assert page.errors == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_console_shows_no_errors(page, address, scheme):
-    page.show_as(width=LAPTOP, scheme=scheme)
-    errors = {}
-    for path in list_pages():
-        page.open(f"{address}/{path}")
-        page.evaluate("0")  # its answer comes after the events of the page
-        if page.errors:
-            errors[path] = page.errors
-    assert errors == {}
