@@ -84,7 +84,7 @@ HAND_WRITTEN_NAMES = sorted(path.name for path in HAND_WRITTEN.glob("*.py"))
 HAND_WRITTEN_RUNS = {
     f"hand_written/{path.name}": ONCE for path in sorted(HAND_WRITTEN.glob("*.py"))
 }
-#: Examples with a run in each framework run in PyTorch in `make test`, because it starts faster;
+#: Examples with runs in both frameworks run in PyTorch in `make test`, because it starts faster;
 #: these run in TensorFlow.
 IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
 #: These import or download large libraries, or take long.
@@ -95,8 +95,9 @@ def is_for_attack(name, run):
     """Return whether the n-th run of an example belongs to `make attack`."""
     if name in SLOW or name in HAND_WRITTEN_RUNS:
         return True
-    run_of_make_test = 1 if name in IN_TENSORFLOW else 0
-    return len(RUNS[name]) == 2 and run != run_of_make_test
+    is_in_both = len({"tf" in arguments for arguments in RUNS[name]}) == 2
+    is_in_tensorflow = "tf" in RUNS[name][run]
+    return is_in_both and is_in_tensorflow != (name in IN_TENSORFLOW)
 
 
 def make_cases():

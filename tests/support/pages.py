@@ -26,6 +26,10 @@ SHORTER = {
             'torch.compile(acting, fullgraph=True, backend="eager")',
         )
     ],
+    # test_conformance.py checks every package; this one has few cases.
+    "docs/howto/test_a_plugin.md": [
+        ('check_plugin("rlcatalog-deterministic")', 'check_plugin("rlcatalog-filters")')
+    ],
     "docs/tutorials/first_policy.md": [("range(16)", "range(2)")],
     "docs/tutorials/masks_and_memory.md": [("range(1, 11)", "range(5, 6)")],
     "docs/tutorials/own_model.md": [("range(8)", "range(2)")],
