@@ -66,7 +66,7 @@ TASKS = {
         "autoregressive_",
         "use_parametric",
     ),
-    "Value and training": ("critic", "obs_groups", "freeze_parts"),
+    "Value and training": ("critic", "obs_groups", "freeze_parts", "init"),
 }
 #: The heading over all other keys.
 OTHER_TASK = "Other keys"

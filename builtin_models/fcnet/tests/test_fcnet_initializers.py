@@ -296,3 +296,63 @@ def test_initializer_may_be_normc_initializer_of_rllib(framework, initializer, b
 
     weight = model.get_weights()["hidden.layers.0.weight"]
     np.testing.assert_allclose(compute_row_norms(weight), 0.5, rtol=1e-5)
+
+
+# --- init -----------------------------------------------------------------------------------------
+
+
+def singular_values(weight):
+    return np.linalg.svd(weight, compute_uv=False)
+
+
+def test_init_orthogonal_has_the_gain_of_each_layer(framework, build_net):
+    weights = build_net(
+        framework,
+        fcnet_hiddens=[8],
+        post_fcnet_hiddens=[6],
+        vf_share_layers=False,
+        init="orthogonal",
+    ).get_weights()
+
+    gains = {
+        "hidden.layers.0": 2**0.5,
+        "hidden.layers.1": 2**0.5,
+        "value_hidden.layers.0": 2**0.5,
+        "value_hidden.layers.1": 2**0.5,
+        "outputs.logits": 0.01,
+        "outputs.value": 1.0,
+    }
+    for layer, gain in gains.items():
+        values = singular_values(weights[f"{layer}.weight"])
+        np.testing.assert_allclose(values, gain, rtol=1e-4)
+        assert not weights[f"{layer}.bias"].any()
+
+
+def test_init_fan_in_uniform_reaches_every_layer(framework, build_net):
+    weights = build_net(framework, fcnet_hiddens=[400], init="fan_in_uniform").get_weights()
+
+    inputs = {"hidden.layers.0": 3, "outputs.logits": 400, "outputs.value": 400}
+    for layer, fan_in in inputs.items():
+        largest = np.abs(weights[f"{layer}.weight"]).max()
+        bound = fan_in**-0.5
+        assert 0.9 * bound < largest <= bound * (1 + 1e-6)
+        assert weights[f"{layer}.bias"].any()
+
+
+def test_initializer_key_wins_over_init(framework, build_net):
+    weights = build_net(
+        framework,
+        fcnet_hiddens=[8],
+        fcnet_weights_initializer="constant",
+        fcnet_weights_initializer_config={"val": 0.25},
+        init="fan_in_uniform",
+    ).get_weights()
+
+    assert (weights["hidden.layers.0.weight"] == 0.25).all()
+    # The key for weights leaves the biases to `init`.
+    assert weights["hidden.layers.0.bias"].any()
+
+
+def test_unknown_init_is_an_error(build_net):
+    with pytest.raises(ConfigError, match="model config key 'init'"):
+        build_net("torch", init="ortho")

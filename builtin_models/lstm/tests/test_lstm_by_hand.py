@@ -90,6 +90,23 @@ def test_lstm_matches_numpy(
     assert_close(results.state, state)
 
 
+@pytest.mark.parametrize("lengths", [[6, 2, 1, 4], [6, 6, 6, 6]], ids=["padded", "full"])
+def test_two_biases_are_added(framework, lengths, build_model):
+    model = build_model(framework, lstm_two_biases=True)
+    weights = model.get_weights()
+    second_bias = weights.pop("cell.bias_hh")
+    weights["cell.bias"] = weights["cell.bias"] + second_bias
+
+    results = run_sequences(model, OBSERVATIONS, STATE, lengths)
+
+    outputs, values, state = compute_by_hand(weights, {"obs": OBSERVATIONS}, lengths)
+    for sequence, length in enumerate(lengths):
+        assert_close(results.outputs[sequence, :length], outputs[sequence, :length])
+        assert_close(results.values[sequence, :length], values[sequence, :length])
+    assert_close(results.state, state)
+    assert np.abs(second_bias).max() > 0.1
+
+
 # --- gradients ------------------------------------------------------------------------------------
 
 
@@ -118,6 +135,15 @@ def test_gradients_do_not_depend_on_the_padding(framework, build_model):
     expected = compute_gradients(model, obs.reshape(12, 3), lengths=[6, 2])
     for name, gradient in gradients.items():
         assert_close(gradient, expected[name])
+
+
+def test_both_biases_have_the_gradient_of_their_sum(framework, build_model):
+    model = build_model(framework, lstm_two_biases=True)
+
+    gradients = compute_gradients(model, OBSERVATIONS.reshape(24, 3), lengths=[6, 2, 1, 4])
+
+    assert np.abs(gradients["cell.bias"]).max() > 1e-3
+    assert_close(gradients["cell.bias_hh"], gradients["cell.bias"])
 
 
 # --- tf.function ----------------------------------------------------------------------------------

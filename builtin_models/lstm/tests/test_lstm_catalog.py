@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 from model_runs import assert_close
 from scipy.special import expit as sigmoid
+from scipy.stats import ks_2samp
 from seed_models import DuelingQModel
 from torch import nn
 
@@ -243,6 +244,18 @@ def test_initial_bias_is_one_for_the_forget_gate(framework):
     np.testing.assert_array_equal(forget_gate, np.ones(60))
     np.testing.assert_array_equal(cell_gate, np.zeros(60))
     np.testing.assert_array_equal(output_gate, np.zeros(60))
+
+
+@pytest.mark.parametrize("init", ["orthogonal", "fan_in_uniform"])
+def test_init_gives_the_uniform_weights_of_torch_nn_lstm(framework, init):
+    torch.manual_seed(0)
+    own = torch.nn.LSTM(40, 60)
+
+    inputs, recurrent, bias = build_initial_weights(framework, init=init)
+
+    own_weights = (own.weight_ih_l0, own.weight_hh_l0, own.bias_ih_l0)
+    for weight, own_weight in zip((inputs, recurrent, bias), own_weights, strict=True):
+        assert ks_2samp(weight.ravel(), own_weight.detach().numpy().ravel()).pvalue > 1e-3
 
 
 def test_initializers_of_the_config_are_used(framework):

@@ -8,7 +8,7 @@ from typing import Any
 from rlcatalog.actions import unbind
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.frameworks import Tensor, TensorOps
-from rlcatalog.models import DenseSpec, ModelV2, last_values, plan_dense_layers
+from rlcatalog.models import ModelV2, hidden_spec, last_values, plan_dense_layers
 from rlcatalog_autoregressive.part_columns import PartColumns
 
 
@@ -63,8 +63,8 @@ class AutoregressiveHead(ModelV2):
         plan = plan_dense_layers(self.model_config, width, hidden=[], num_outputs=layout.num_params)
         self.outputs = self.outputs_class(plan)
         context_width = layout.hidden_widths[0]
-        self.to_context = self.dense_class(width, DenseSpec(context_width))
-        self.conditionals = self.conditionals_class(layout)
+        self.to_context = self.dense_class(width, hidden_spec(context_width, self.model_config))
+        self.conditionals = self.conditionals_class(layout, self.model_config)
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None

@@ -121,7 +121,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             match=match,
             describe=describe,
             config=_CONFIG,
-            reads=("vf_share_layers",),
+            reads=("init", "vf_share_layers"),
             examples="rlcatalog_autoregressive.examples:examples",
         )
     ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
 
+from rlcatalog.config import Initializer
 from rlcatalog.errors import ActionMaskError
 from rlcatalog.frameworks import Tensor
-from rlcatalog.models import DenseSpec
+from rlcatalog.models import hidden_spec, init_recipe
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
@@ -34,16 +35,20 @@ class Conditionals:
 
     Args:
         layout: The parts.
+        config: The flat model config, whose key `init` names the initial values.
     """
 
-    def __init__(self, layout: PartColumns) -> None:
+    def __init__(self, layout: PartColumns, config: Mapping[str, Any]) -> None:
         self.layout = layout
         self.activation = activation(layout.activation) or tf.identity
         widths = layout.hidden_widths
-        self.actions = _weight(widths[0], len(layout.columns), std=1.0, name="actions")
-        self.hidden = [Dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)]
+        recipe = init_recipe(config)
+        self.actions = _weight(widths[0], len(layout.columns), recipe.hidden, name="actions")
+        self.hidden = []
+        for inputs, outputs in pairwise(widths):
+            self.hidden.append(Dense(inputs, hidden_spec(outputs, config)))
         # Small weights: a new model's parts are almost independent.
-        self.params = _weight(layout.num_params, widths[-1], std=0.01, name="params")
+        self.params = _weight(layout.num_params, widths[-1], recipe.logits, name="params")
         # TensorFlow's kernels are [inputs, outputs], the layout's masks [outputs, inputs].
         self._first = layout.masks.first.T.copy()
         self._between = [mask.T.copy() for mask in layout.masks.between]
@@ -147,10 +152,9 @@ class Run:
         self.sums = self.sums + tf.matmul(columns, weights[part.encoded])
 
 
-def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
-    return tf.Variable(
-        tf.transpose(initial_value((outputs, inputs), "normc", {"std": std})), name=name
-    )
+def _weight(outputs: int, inputs: int, initializer: Initializer, name: str) -> Any:
+    value = initial_value((outputs, inputs), *initializer)
+    return tf.Variable(tf.transpose(value), name=name)
 
 
 class AutoregressiveDistribution(JointDistribution):

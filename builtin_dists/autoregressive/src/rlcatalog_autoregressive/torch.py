@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlcatalog.config import Initializer
 from rlcatalog.errors import ActionMaskError
-from rlcatalog.models import DenseSpec
+from rlcatalog.models import hidden_spec, init_recipe
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
@@ -41,6 +43,7 @@ class Conditionals(nn.Module):
 
     Args:
         layout: The parts.
+        config: The flat model config, whose key `init` names the initial values.
     """
 
     first: Tensor
@@ -52,17 +55,18 @@ class Conditionals(nn.Module):
     scale: Tensor
     hidden: Any  # a list of linear layers
 
-    def __init__(self, layout: PartColumns) -> None:
+    def __init__(self, layout: PartColumns, config: Mapping[str, Any]) -> None:
         super().__init__()
         self.layout = layout
         self.activation = activation(layout.activation) or nn.Identity()
         widths = layout.hidden_widths
-        self.actions = _weight(widths[0], len(layout.columns), std=1.0)
+        recipe = init_recipe(config)
+        self.actions = _weight(widths[0], len(layout.columns), recipe.hidden)
         self.hidden = nn.ModuleList(
-            dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)
+            dense(inputs, hidden_spec(outputs, config)) for inputs, outputs in pairwise(widths)
         )
         # Small weights: a new model's parts are almost independent.
-        self.params = _weight(layout.num_params, widths[-1], std=0.01)
+        self.params = _weight(layout.num_params, widths[-1], recipe.logits)
         # Constants, not weights: they move between devices with the model and are not saved.
         constants = {"first": layout.masks.first, "last": layout.masks.last}
         for i, mask in enumerate(layout.masks.between):
@@ -178,8 +182,8 @@ class Run:
         self.sums += torch.mm(columns, self.action_weights[part.place_in_space])
 
 
-def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
-    return nn.Parameter(initialize(torch.empty(outputs, inputs), "normc", {"std": std}))
+def _weight(outputs: int, inputs: int, initializer: Initializer) -> nn.Parameter:
+    return nn.Parameter(initialize(torch.empty(outputs, inputs), *initializer))
 
 
 class AutoregressiveDistribution(TorchDistribution, JointDistribution):

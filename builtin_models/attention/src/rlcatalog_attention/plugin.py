@@ -68,7 +68,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             switch="use_attention",
             describe=describe,
             config="rlcatalog_attention.config:AttentionConfig",
-            reads=("free_log_std", "max_seq_len"),
+            reads=("init", "free_log_std", "max_seq_len"),
             examples="rlcatalog_attention.examples:examples",
         ),
         # Its sizes are keyword arguments: {"custom_model": "gtrxl", "custom_model_config":
@@ -81,7 +81,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             },
             summary="the standalone gated transformer, on encoded observations",
             describe=describe_net,
-            reads=("free_log_std", "max_seq_len"),
+            reads=("init", "free_log_std", "max_seq_len"),
             examples="rlcatalog_attention.examples:net_examples",
         ),
     ]

@@ -79,6 +79,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             " concatenated features",
             match=match,
             describe=describe,
+            dense_layers=("post_fcnet",),
             pinned_keys=pinned_keys,
             config="rlcatalog_complex_input.config:ComplexInputConfig",
             examples="rlcatalog_complex_input.examples:examples",

@@ -56,7 +56,10 @@ def describe(request: Request) -> list[Stage]:
     if vector is not None:
         width = vector.width
     layers = plan_layers(request.config, width, request.num_outputs)
-    return layers.stages(before=embedding_stages(vector))
+    before = embedding_stages(vector)
+    if layers.logits is None and not layers.hidden:
+        before.append(Stage("features", (width,), weights=0))
+    return layers.stages(before=before)
 
 
 @hookimpl
@@ -71,6 +74,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             summary="fully connected layers for vectors and flattened Dict/Tuple observations",
             match=match,
             describe=describe,
+            dense_layers=("fcnet", "post_fcnet"),
             config="rlcatalog_fcnet.config:FcnetConfig",
             reads=("scale_integers", "embeddings", *OUTPUT_KEYS),
             examples="rlcatalog_fcnet.examples:examples",

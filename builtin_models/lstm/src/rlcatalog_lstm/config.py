@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from rlcatalog.config import InitConfig, NameOrCallable, read_config, read_initializers
 from rlcatalog.errors import ModelContractError
-from rlcatalog.models import DensePlan, PastInputs, memory_outputs
+from rlcatalog.models import DensePlan, PastInputs, init_recipe, memory_outputs
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -50,6 +51,13 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="initialiser of the LSTM's or GRU's biases, applied to each gate"),
     ] = None
     lstm_bias_initializer_config: InitConfig = None
+    lstm_two_biases: Annotated[
+        bool,
+        Meta(
+            description="train two biases for each gate of the LSTM, which are added, as"
+            " PyTorch's own LSTM does; an optimiser like Adam then changes their sum twice as fast"
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         read_initializers(partial(getattr, self), "lstm", "weights", "bias")
@@ -83,6 +91,7 @@ class CellPlan(NamedTuple):
         input_weights: Initialiser for each gate's input weights `[size, inputs]`.
         recurrent_weights: Initialiser for each gate's recurrent weights `[size, size]`.
         biases: Initialiser for each gate's biases `[size]`.
+        has_two_biases: Whether each gate of an LSTM has two biases.
     """
 
     inputs: int
@@ -90,6 +99,7 @@ class CellPlan(NamedTuple):
     input_weights: tuple[Initial, ...]
     recurrent_weights: tuple[Initial, ...]
     biases: tuple[Initial, ...]
+    has_two_biases: bool = False
 
 
 class LayersPlan(NamedTuple):
@@ -121,6 +131,8 @@ class CellKind(NamedTuple):
     def count_weights(self, cell: CellPlan) -> int:
         """Return the number of weights of a cell."""
         biases = self.gates + self.single_biases
+        if cell.has_two_biases:
+            biases += self.gates
         return cell.size * (self.gates * (cell.inputs + cell.size) + biases)
 
 
@@ -169,21 +181,24 @@ def plan_layers(
     if kind is GRU:
         size = read_config(config, GruConfig).gru_cell_size
     last_layers = memory_outputs(config, size, num_outputs, kind.switch)
-    # The keys `lstm_weights_initializer` and `lstm_bias_initializer`, with their `_config`.
-    initializers = read_initializers(partial(getattr, settings), "lstm", "weights", "bias")
     input_weights = Initial("xavier_uniform", config={})
     recurrent_weights = Initial("orthogonal", config={})
-    if "weights" in initializers:
-        name, arguments = initializers["weights"]
-        input_weights = Initial(name, arguments)
+    biases = [Initial("zeros", config={})] * kind.gates
+    if init_recipe(config).is_uniform_in_memories:
+        bound = 1 / math.sqrt(size)
+        uniform = Initial("uniform", config={"a": -bound, "b": bound})
+        input_weights = uniform
+        recurrent_weights = uniform
+        biases = [uniform] * kind.gates
+    elif kind.open_gate is not None:
+        biases[kind.open_gate] = Initial("ones", config={})
+    # The keys `lstm_weights_initializer` and `lstm_bias_initializer`, with their `_config`.
+    given = read_initializers(partial(getattr, settings), "lstm", "weights", "bias")
+    if "weights" in given:
+        input_weights = Initial(*given["weights"])
         recurrent_weights = input_weights
-    if "bias" in initializers:
-        name, arguments = initializers["bias"]
-        biases = [Initial(name, arguments)] * kind.gates  # the same for each gate
-    else:
-        biases = [Initial("zeros", config={})] * kind.gates
-        if kind.open_gate is not None:
-            biases[kind.open_gate] = Initial("ones", config={})
+    if "bias" in given:
+        biases = [Initial(*given["bias"])] * kind.gates  # the same for each gate
     cells = []
     inputs = trunk_width + past.width
     for _ in range(settings.lstm_num_layers):
@@ -194,6 +209,7 @@ def plan_layers(
             input_weights=(input_weights,) * kind.gates,
             recurrent_weights=(recurrent_weights,) * kind.gates,
             biases=tuple(biases),
+            has_two_biases=settings.lstm_two_biases and kind is LSTM,
         )
         cells.append(cell)
         inputs = size

@@ -58,7 +58,7 @@ _SHARED_KEYS = (
     "lstm_num_layers", "lstm_use_prev_action", "lstm_use_prev_reward", "lstm_weights_initializer",
     "lstm_weights_initializer_config", "lstm_bias_initializer", "lstm_bias_initializer_config",
 )  # fmt: skip
-_KERNEL_KEYS = ("free_log_std", "max_seq_len", "_time_major")
+_KERNEL_KEYS = ("init", "free_log_std", "max_seq_len", "_time_major")
 
 
 @hookimpl

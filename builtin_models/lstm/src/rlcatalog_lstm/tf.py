@@ -22,7 +22,7 @@ from rlcatalog_tf import (
 
 
 class RecurrentCell:
-    """Recurrent layer with one trainable bias for each gate.
+    """Recurrent layer with a trainable bias for each gate.
 
     Kernels are in TensorFlow's layout `[in, gates * size]`; their canonical form is in PyTorch's
     layout.
@@ -159,13 +159,22 @@ class RecurrentCell:
 
 
 class LSTMCell(RecurrentCell):
-    """LSTM layer with a single bias (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et
-    al.).
+    """LSTM layer (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.) with a single
+    bias or, with `lstm_two_biases`, with two.
 
     The gates are in the order input, forget, cell, output.
+
+    Args:
+        cell: Sizes and initialisers of the cell.
     """
 
     kind = LSTM
+
+    def __init__(self, cell: CellPlan) -> None:
+        super().__init__(cell)
+        self.bias_hh: Any = None
+        if cell.has_two_biases:
+            self.bias_hh = tf.Variable(_gates(cell.biases, (cell.size,)), name="bias_hh")
 
     def __call__(
         self,
@@ -180,6 +189,19 @@ class LSTMCell(RecurrentCell):
         `RecurrentCell.run`.
         """
         return self.run(x, (h, c), seq_lens, time_major, like_steps)
+
+    def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
+        """Yield the canonical name, the variable, and its axis order in the canonical layout."""
+        yield from super().canonical()
+        if self.bias_hh is not None:
+            yield "bias_hh", self.bias_hh, None
+
+    def _projected(self, x: Tensor) -> Any:
+        """Return the inputs' share of the gates, with both biases."""
+        projected = super()._projected(x)
+        if self.bias_hh is None:
+            return projected
+        return projected + self.bias_hh
 
     def _step(self, projected: Tensor, states: Sequence[Tensor]) -> tuple[Any, ...]:
         h, c = states

@@ -27,7 +27,7 @@ _States = tuple[Tensor, ...]
 
 
 class RecurrentCell(nn.Module):
-    """Recurrent layer with one trainable bias for each gate.
+    """Recurrent layer with a trainable bias for each gate.
 
     Args:
         cell: Sizes and initialisers of the cell.
@@ -123,11 +123,15 @@ class RecurrentCell(nn.Module):
         """Return the weights and both biases, as PyTorch's operations take them."""
         raise NotImplementedError
 
+    def _input_bias(self) -> Tensor:
+        """Return the bias that is added to the inputs' share of the gates."""
+        return self.bias
+
     def _by_hand(self, x: Tensor, states: _States, seq_lens: Tensor | None) -> tuple[Tensor, ...]:
         """Process sequences step by step."""
         sequences = states[0].shape[0]
         steps = x.shape[0] // sequences
-        projected = F.linear(x, self.weight_ih, self.bias).view(sequences, steps, -1)
+        projected = F.linear(x, self.weight_ih, self._input_bias()).view(sequences, steps, -1)
         outputs = []
         for t in range(steps):
             new_states = self._step_by_hand(projected[:, t], states)
@@ -189,8 +193,8 @@ class RecurrentCell(nn.Module):
 
 
 class LSTMCell(RecurrentCell):
-    """LSTM layer with a single trainable bias (Hochreiter & Schmidhuber 1997, with the forget gate
-    of Gers et al.).
+    """LSTM layer (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.) with a single
+    trainable bias or, with `lstm_two_biases`, with two.
 
     The gates are in the order input, forget, cell, output, as in torch.nn.LSTM.
 
@@ -203,7 +207,12 @@ class LSTMCell(RecurrentCell):
     def __init__(self, cell: CellPlan) -> None:
         super().__init__(cell)
         # PyTorch's operations add two biases; training both would only double the bias's learning
-        # rate.
+        # rate, so this is for engines whose own nets do it.
+        self.has_two_biases = cell.has_two_biases
+        self._parameter_count = 3
+        if cell.has_two_biases:
+            self.bias_hh = nn.Parameter(_gates(cell.biases, (cell.size,)))
+            self._parameter_count = 4
         self.register_buffer("no_bias", torch.zeros(4 * cell.size), persistent=False)
 
     def forward(
@@ -237,11 +246,20 @@ class LSTMCell(RecurrentCell):
     def _weights(self) -> list[Tensor]:
         parameters = parameters_of(self)
         # Weight norm and other parametrisations replace parameters.
-        has_own_parameters = len(parameters) == 3
+        has_own_parameters = len(parameters) == self._parameter_count
         if has_own_parameters:
             # In order of creation; nn.Module's __getattr__ would be slower.
-            return [*parameters.values(), buffers_of(self)["no_bias"]]  # type: ignore[list-item]
-        return [self.weight_ih, self.weight_hh, self.bias, self.no_bias]
+            weights: list[Any] = list(parameters.values())
+            if not self.has_two_biases:
+                weights.append(buffers_of(self)["no_bias"])
+            return weights
+        second_bias = self.bias_hh if self.has_two_biases else self.no_bias
+        return [self.weight_ih, self.weight_hh, self.bias, second_bias]
+
+    def _input_bias(self) -> Tensor:
+        if self.has_two_biases:
+            return self.bias + self.bias_hh
+        return self.bias
 
 
 class GRUCell(RecurrentCell):

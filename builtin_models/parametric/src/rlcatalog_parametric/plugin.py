@@ -128,7 +128,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             claims=claims,
             describe=describe,
             config="rlcatalog_parametric.config:ParametricConfig",
-            reads=("action_mask_key", "check_observations", "vf_share_layers"),
+            reads=("action_mask_key", "check_observations", "init", "vf_share_layers"),
             examples="rlcatalog_parametric.examples:examples",
         )
     ]

@@ -7,9 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from rlcatalog.config import KernelConfig, activation_name, read_config, read_initializers
+from rlcatalog.config import (
+    InitRecipe,
+    KernelConfig,
+    activation_name,
+    read_config,
+    read_initializers,
+)
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
-from rlcatalog.models import DensePlan, DenseSpec, plan_dense_layers, post_fcnet
+from rlcatalog.models import DensePlan, DenseSpec, init_recipe, plan_dense_layers, post_fcnet
 from rlcatalog.spaces import ImageLayout, read_layout
 from rlcatalog_visionnet import convolutions
 from rlcatalog_visionnet.config import Filter, Pair, VisionnetConfig, read_filters
@@ -90,7 +96,7 @@ def plan_layers(
     shared = read_config(config, KernelConfig)
     layout = read_layout(shape, shared.image_layout)
     height, width, channels = layout.size(shape)
-    body = _read_body(settings, (height, width), channels)
+    body = _read_body(settings, (height, width), channels, init_recipe(config))
     layers = body.layers
     dense = [*body.dense, *post_fcnet(config)]
     logits = None
@@ -133,19 +139,18 @@ def _output_convolution(last: LayerSpec) -> ConvSpec:
     )
 
 
-def _read_body(settings: VisionnetConfig, size: Pair, channels: int) -> Body:
+def _read_body(settings: VisionnetConfig, size: Pair, channels: int, recipe: InitRecipe) -> Body:
     """Return the layers that the key `conv_filters` sets for an image."""
-    options = _conv_options(settings)  # activation and initialisers
-    # A preset's dense layer is initialised like its convolutions.
-    dense_options = {"weights": "xavier_uniform", **options}
+    # Activation and initialisers. A preset's dense layer is initialised like its convolutions.
+    options = _layer_options(settings, recipe)
     preset = read_filters(settings.conv_filters)
     if preset == "impala":
         layers = _impala(size, channels, options)
-        dense = [DenseSpec(convolutions.IMPALA_DENSE, **dense_options)]
+        dense = [DenseSpec(convolutions.IMPALA_DENSE, **options)]
         return Body(layers, activation=options["activation"], dense=dense)
     dense = []
     if preset == "nature":
-        dense = [DenseSpec(convolutions.NATURE_DENSE, **dense_options)]
+        dense = [DenseSpec(convolutions.NATURE_DENSE, **options)]
     conv_list = _choose_conv_list(settings, size)
     convs = convolutions.lay_out(conv_list.filters, size, channels, conv_list.padding, options)
     _check(convs, conv_list, image=(*size, channels), settings=settings)
@@ -168,18 +173,19 @@ def _choose_conv_list(settings: VisionnetConfig, size: Pair) -> ConvList:
     return ConvList(convolutions.derived(size, padding), padding, settings.conv_flatten)
 
 
-def _conv_options(settings: VisionnetConfig) -> dict[str, Any]:
-    """Return the activation and the initialisers as arguments of `ConvSpec`."""
-    options: dict[str, Any] = {
-        "activation": activation_name(settings.conv_activation, "conv_activation")
-    }
+def _layer_options(settings: VisionnetConfig, recipe: InitRecipe) -> dict[str, Any]:
+    """Return the activation and the initialisers as arguments of `ConvSpec` and `DenseSpec`."""
     # The keys `conv_kernel_initializer` and `conv_bias_initializer`, with their `_config`.
-    initializers = read_initializers(partial(getattr, settings), "conv", "kernel", "bias")
-    if "kernel" in initializers:
-        options["weights"], options["weights_config"] = initializers["kernel"]
-    if "bias" in initializers:
-        options["bias"], options["bias_config"] = initializers["bias"]
-    return options
+    given = read_initializers(partial(getattr, settings), "conv", "kernel", "bias")
+    weights, weights_config = given.get("kernel", recipe.convolution)
+    bias, bias_config = given.get("bias", recipe.bias)
+    return {
+        "activation": activation_name(settings.conv_activation, "conv_activation"),
+        "weights": weights,
+        "weights_config": weights_config,
+        "bias": bias,
+        "bias_config": bias_config,
+    }
 
 
 def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[LayerSpec]:

@@ -87,6 +87,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             " or a derived list for other sizes",
             match=match,
             describe=describe,
+            dense_layers=("post_fcnet",),
             ignores=keys_without_effect,
             config="rlcatalog_visionnet.config:VisionnetConfig",
             examples="rlcatalog_visionnet.examples:examples",

@@ -111,12 +111,13 @@ def config_of_action_critic(
         registry: The parts.
 
     Returns:
-        The keys that the caller set for the critic, and those about the observation from the whole
-        config, because the critic gets the same encoded observations as the policy.
+        The keys that the caller set for the critic, and some from the whole config: those about
+        the observation, because the critic gets the same encoded observations as the policy, and
+        `init`.
     """
-    keys = ABOUT_OBSERVATION | _keys_of_kinds(registry, _KINDS_OF_OBSERVATION)
-    of_observation = {key: value for key, value in config.explicit.items() if key in keys}
-    return {**of_observation, **critic.explicit}
+    keys = ABOUT_OBSERVATION | _keys_of_kinds(registry, _KINDS_OF_OBSERVATION) | {"init"}
+    shared = {key: value for key, value in config.explicit.items() if key in keys}
+    return {**shared, **critic.explicit}
 
 
 def _check_keys(keys: Iterable[str], shared: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from rlcatalog import provided
 from rlcatalog.choice.resolution import Resolution
 from rlcatalog.choice.selection import Choice, Verdict
 from rlcatalog.choice.sheet import ROWS, Row, Sheet
+from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.observations import Leaf
 from rlcatalog.observations.embeddings import embedded_leaves
@@ -114,6 +115,9 @@ class Explanation:
         frozen_parts = resolution.config["freeze_parts"]
         if frozen_parts:
             data["freeze_parts"] = list(frozen_parts)
+        init = resolution.config["init"]
+        if init != KernelConfig().init:
+            data["init"] = init
         if self.frozen is not None:
             data["frozen"] = self.frozen
         return data
@@ -374,6 +378,8 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
         notes += _notes_on_keys(data)
     if data["unread"]:
         notes.append(("not read by any part", ", ".join(data["unread"])))
+    if "init" in data:
+        notes.append(("initial weights", f"{data['init']} (init)"))
     if "freeze_parts" in data:
         notes.append(("parts that do not learn", ", ".join(data["freeze_parts"])))
     if "critic" in data:

@@ -25,7 +25,13 @@ from rlcatalog.config.kernel_keys import (
     READ_BY_KERNEL,
     READ_WITH_MEMORY,
 )
-from rlcatalog.models import plan_dense_layers
+from rlcatalog.models import (
+    DensePlan,
+    DenseSpec,
+    dense_layers,
+    plan_dense_layers,
+    without_dense_layers,
+)
 from rlcatalog.observations import Filter, Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings
@@ -367,7 +373,7 @@ class Resolution:
         return keys
 
     def _keys_read_by_kernel(self) -> frozenset[str]:
-        if self._has_memory():
+        if self.has_memory:
             return READ_BY_KERNEL | READ_WITH_MEMORY
         if not self.part("trunk").is_indexed:
             return READ_BY_KERNEL | {"max_seq_len"}  # such a trunk may have a state itself
@@ -387,11 +393,12 @@ class Resolution:
             needs |= IDLE_WITH_CRITIC
         return needs
 
-    def _has_memory(self) -> bool:
-        """Return whether the policy or its critic has a memory."""
+    @property
+    def has_memory(self) -> bool:
+        """Whether the policy or its critic has a memory."""
         if self.choices["memory"].part is not None:
             return True
-        return self.critic is not None and self.critic._has_memory()
+        return self.critic is not None and self.critic.has_memory
 
     @cached_property
     def action_ranges(self) -> tuple[ActionRange, ...]:
@@ -591,8 +598,11 @@ def model_stages(
     """
     filled = [part for part in parts if part is not None]
     is_value_apart = _has_separate_value(filled, request, num_outputs)
-    # With a separate value and no head, no part has the last layers, so the model adds them.
-    adds_last_layers = is_value_apart and filled[-1].slot != "head"
+    moved_layers = _layers_after_memory(filled, request)
+    # With a separate value, or with layers after the memory, and no head, no part has the last
+    # layers, so the model adds them.
+    is_apart = is_value_apart or bool(moved_layers)
+    adds_last_layers = is_apart and num_outputs is not None and filled[-1].slot != "head"
     stages: list[Stage] = []
     # The value's copies of the trunk and the memory.
     value_stages: list[Stage] = []
@@ -606,24 +616,58 @@ def model_stages(
             part_outputs = num_outputs
         part_request = request_for_slot(part.slot, request, unclaimed)
         part_request = part_request.replace(num_outputs=part_outputs, trunk_width=width)
+        whole_request = part_request
+        if part.slot == "trunk" and moved_layers:
+            keys = without_dense_layers(part.declaration.dense_layers)
+            part_request = part_request.replace(config={**part_request.config, **keys})
         part_stages = _stages_of(part, part_request)
+        if part.slot == "memory" and moved_layers:
+            width = _width_after(part_stages)
+            part_stages += _stages_after_memory(part, moved_layers, width)
         stages += part_stages
         width = _width_after(part_stages)
         if is_value_apart and _is_copied_for_value(part, request):
+            if moved_layers and request.config["vf_memory"] == "none":
+                # The value has a whole trunk, because it has no memory before the dense layers.
+                part_stages = _stages_of(part, whole_request)
             value_stages += [replace(stage, name=f"value, {stage.name}") for stage in part_stages]
-            value_width = width
+            value_width = _width_after(part_stages)
     if adds_last_layers:
         # A width that is known only after building counts as 1, and `whole` says that there may be
         # more weights.
         last_layers = plan_dense_layers(
             request.config, num_inputs=width or 1, hidden=[], num_outputs=num_outputs
         )
-        value, logits = last_layers.stages()
+        *values, logits = last_layers.stages()  # beside a critic, there is no value
         stages += value_stages
-        value_weights = (value_width or 0) + 1  # a weight for each input, and the bias
-        stages.append(replace(value, weights=value_weights, whole=value_width is not None))
+        if not is_value_apart:
+            value_width = width
+        for value in values:
+            value_weights = (value_width or 0) + 1  # a weight for each input, and the bias
+            stages.append(replace(value, weights=value_weights, whole=value_width is not None))
         stages.append(replace(logits, whole=width is not None))
     return stages
+
+
+def _layers_after_memory(parts: Sequence[Part], request: Request) -> list[DenseSpec]:
+    """Return the trunk's dense layers that follow the memory, because of `memory_first`."""
+    has_memory = any(part.slot == "memory" for part in parts)
+    if not has_memory or not request.config["memory_first"]:
+        return []
+    return dense_layers(parts[0].declaration.dense_layers, request.config)
+
+
+def _stages_after_memory(memory: Part, layers: list[DenseSpec], width: int | None) -> list[Stage]:
+    """Return the stages of the dense layers after a memory.
+
+    Args:
+        memory: The memory.
+        layers: The layers.
+        width: The width of the memory's output; None if it is known only after building.
+    """
+    first, *others = DensePlan.of_trunk(width or 1, layers).stages()
+    stages = [replace(first, whole=width is not None), *others]
+    return [replace(stage, name=f"{memory.name}: {stage.name}") for stage in stages]
 
 
 def _has_separate_value(parts: Sequence[Part], request: Request, num_outputs: int | None) -> bool:

@@ -8,7 +8,10 @@ from .kernel_keys import (
 from .key_table import convert as convert, keys_of as keys_of
 from .layer_names import (
     ACTIVATIONS as ACTIVATIONS,
+    INIT_RECIPES as INIT_RECIPES,
     INITIALIZERS as INITIALIZERS,
+    Initializer as Initializer,
+    InitRecipe as InitRecipe,
     activation_name as activation_name,
     fan_in as fan_in,
     initializer_name as initializer_name,

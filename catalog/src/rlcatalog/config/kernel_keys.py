@@ -35,6 +35,13 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_config: Annotated[
         dict[str, Any], Meta(description="keyword arguments for that memory")
     ] = {}
+    memory_first: Annotated[
+        bool,
+        Meta(
+            description="put the memory before the dense layers with which the trunk ends, instead"
+            " of after them"
+        ),
+    ] = False
     custom_action_dist: Annotated[
         Any,
         Meta(
@@ -111,6 +118,13 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
             " to all finite bounds, `clip` only clips"
         ),
     ] = "affine"
+    init: Annotated[
+        Literal["normc", "orthogonal", "fan_in_uniform"],
+        Meta(
+            description="initial weights and biases of all layers: as in RLlib, as in PPO of"
+            " Stable-Baselines3, or as in PyTorch; an initialiser for certain layers wins"
+        ),
+    ] = "normc"
     vf_share_layers: Annotated[
         bool, Meta(description="share the trunk between policy and value")
     ] = True
@@ -196,7 +210,7 @@ READ_BY_KERNEL = frozenset({
     "embeddings",
 })  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
-READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})
+READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "memory_first", "max_seq_len"})
 #: Keys of a trunk that have no effect with a memory → what they need.
 IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
 #: Keys that have no effect beside a critic → what they need.
@@ -209,7 +223,7 @@ ABOUT_OBSERVATION = frozenset({
 #: Keys about the observation, the action, or both sides of a model. A critic has the policy's
 #: values.
 SHARED_BY_SIDES = ABOUT_OBSERVATION | {
-    "_disable_action_flattening", "action_bounds", "custom_action_dist", "freeze_parts",
+    "_disable_action_flattening", "action_bounds", "custom_action_dist", "freeze_parts", "init",
     "max_seq_len",
 }  # fmt: skip
 #: Keys about the last layers of a policy, or about its value, which a critic does not have.

@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, shown
@@ -42,6 +43,68 @@ INITIALIZER_ALIASES = {
     "he_uniform": "kaiming_uniform", "he_normal": "kaiming_normal",
     "trunc_normal": "truncated_normal",
 }  # fmt: skip
+
+
+#: An initialiser's framework-neutral name or callable, and its arguments.
+Initializer = tuple[Any, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class InitRecipe:
+    """Initial values of a whole net; a value of the config key `init`.
+
+    Attributes:
+        hidden: Weights of dense layers.
+        convolution: Kernels of convolutions.
+        logits: Weights of the layer for the logits.
+        value: Weights of the layer for the value.
+        bias: Biases of all these layers.
+        is_uniform_in_memories: Whether the weights and biases of recurrent layers are uniform
+            between plus and minus the square root of 1 / size.
+    """
+
+    hidden: Initializer
+    convolution: Initializer
+    logits: Initializer
+    value: Initializer
+    bias: Initializer
+    is_uniform_in_memories: bool
+
+
+_UNIFORM: Initializer = ("fan_in_uniform", {})
+_ZEROS: Initializer = ("zeros", {})
+#: The gain of hidden layers that the orthogonal initialisation of PPO's first implementation has.
+_HIDDEN_GAIN = 2**0.5
+#: Value of the config key `init` → what it means.
+INIT_RECIPES = {
+    # RLlib's. The last layers start small, so that a new policy is close to uniform.
+    "normc": InitRecipe(
+        hidden=("normc", {}),
+        convolution=("xavier_uniform", {}),
+        logits=("normc", {"std": 0.01}),
+        value=("normc", {"std": 0.01}),
+        bias=_ZEROS,
+        is_uniform_in_memories=False,
+    ),
+    # That of OpenAI's baselines and Stable-Baselines3 for PPO and A2C.
+    "orthogonal": InitRecipe(
+        hidden=("orthogonal", {"gain": _HIDDEN_GAIN}),
+        convolution=("orthogonal", {"gain": _HIDDEN_GAIN}),
+        logits=("orthogonal", {"gain": 0.01}),
+        value=("orthogonal", {"gain": 1.0}),
+        bias=_ZEROS,
+        is_uniform_in_memories=True,
+    ),
+    # PyTorch's for its own layers.
+    "fan_in_uniform": InitRecipe(
+        hidden=_UNIFORM,
+        convolution=_UNIFORM,
+        logits=_UNIFORM,
+        value=_UNIFORM,
+        bias=_UNIFORM,
+        is_uniform_in_memories=True,
+    ),
+}
 
 
 def activation_name(value: str | Callable[..., Any] | None, key: str = "activation") -> Any:
@@ -146,7 +209,7 @@ def _check_arguments(name: str, config: Mapping[str, Any], where: str) -> None:
 
 def read_initializers(
     get: Callable[[str], Any], prefix: str, *kinds: str
-) -> dict[str, tuple[Any, dict[str, Any]]]:
+) -> dict[str, Initializer]:
     """Return the initialisers that the keys `{prefix}_{kind}_initializer` name, with their
     arguments, by kind.
 

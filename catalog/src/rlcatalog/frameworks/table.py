@@ -25,8 +25,8 @@ from rlcatalog.shared_declarations import SharedDeclaration, SharedTable
 
 #: The targets of a framework's own declaration; declarations that extend it have others.
 _TARGETS = frozenset({
-    "backend", "ops", "learner", "host", "separate_value", "separate_critic", "add_time_dimension",
-    "distribution", "policy_module", "kit", "before", "bookkeeping",
+    "backend", "ops", "learner", "host", "separate_value", "separate_critic", "layers_after_memory",
+    "add_time_dimension", "distribution", "policy_module", "kit", "before", "bookkeeping",
 })  # fmt: skip
 _REQUIRED_TARGETS = frozenset({"backend", "ops"})
 
@@ -48,6 +48,7 @@ class FrameworkSpec(SharedDeclaration):
       (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"separate_critic"`: its `rlcatalog.models.SeparateCritic`;
+    - `"layers_after_memory"`: its `rlcatalog.models.LayersAfterMemory`;
     - `"add_time_dimension"`: a function that adds the time axis to padded rows;
     - `"distribution"`: a function that returns an action-distribution class for a class of the
       framework's distributions, or for a factory of them and its number of inputs. It returns

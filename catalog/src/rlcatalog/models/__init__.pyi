@@ -13,10 +13,15 @@ from .construction import ModelPart as ModelPart
 from .layers import (
     DensePlan as DensePlan,
     DenseSpec as DenseSpec,
+    dense_layers as dense_layers,
     dense_specs as dense_specs,
+    hidden_spec as hidden_spec,
+    init_recipe as init_recipe,
     output_spec as output_spec,
     plan_dense_layers as plan_dense_layers,
     post_fcnet as post_fcnet,
+    value_spec as value_spec,
+    without_dense_layers as without_dense_layers,
 )
 from .model import (
     ModelV2 as ModelV2,
@@ -38,4 +43,8 @@ from .weights_by_part import (
     is_of_value as is_of_value,
     parts_with_own_rate as parts_with_own_rate,
 )
-from .wrappers import ModelWrapper as ModelWrapper, SeparateValue as SeparateValue
+from .wrappers import (
+    LayersAfterMemory as LayersAfterMemory,
+    ModelWrapper as ModelWrapper,
+    SeparateValue as SeparateValue,
+)

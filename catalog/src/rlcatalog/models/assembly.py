@@ -1,10 +1,10 @@
 """Assembly of a model from its parts, always in this order: trunk → memory →
-head → interface.
+head → interface. With `memory_first`, the trunk's dense layers follow its memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -13,6 +13,7 @@ from typing import Any, cast
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models.construction import ModelPart, StandardArguments, check_class
+from rlcatalog.models.layers import DenseSpec, dense_layers, without_dense_layers
 from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.separate_critic import SeparateCritic
 from rlcatalog.models.views import ViewRequirement
@@ -183,22 +184,64 @@ class _Assembly:
         arguments = self._arguments(num_outputs, self.obs_space)
         return ModelPart(host, INTERFACE).construct(arguments, additions={})
 
-    def _arguments(self, num_outputs: int | None, obs_space: Space) -> StandardArguments:
-        return StandardArguments(
-            obs_space, self.action_space, num_outputs, self.fresh_config(), self.name
-        )
+    def _arguments(
+        self,
+        num_outputs: int | None,
+        obs_space: Space,
+        other_values: Mapping[str, Any] | None = None,
+    ) -> StandardArguments:
+        """Return the arguments of a model's constructor.
+
+        Args:
+            num_outputs: Width of its output, or None for a trunk.
+            obs_space: Its observation space.
+            other_values: Config keys with other values than the config's.
+        """
+        config = self.fresh_config()
+        config.update(other_values or {})
+        return StandardArguments(obs_space, self.action_space, num_outputs, config, self.name)
 
     def _build_body(self, parts: list[ModelPart], num_outputs: int | None) -> ModelV2:
         """Build a trunk and, if there is one, a memory around it."""
         trunk, *memories = parts
-        trunk_outputs = None if memories else num_outputs
-        model = trunk.construct(self._arguments(trunk_outputs, self.inner_space), additions={})
-        for memory in memories:
-            inner = model
-            _check_trunk(inner, memory.cls)
-            arguments = self._arguments(num_outputs, self.inner_space)
-            model = memory.construct(arguments, additions={"trunk": inner})
-            model.view_requirements = _views_of_both(inner, model)
+        if not memories:
+            return trunk.construct(self._arguments(num_outputs, self.inner_space), additions={})
+        (memory,) = memories
+        config = self.fresh_config()
+        layers_after_memory = []
+        keys_of_trunk = {}
+        if config.get("memory_first"):
+            layers_after_memory = dense_layers(trunk.dense_layers, config)
+            keys_of_trunk = without_dense_layers(trunk.dense_layers)
+        trunk_arguments = self._arguments(
+            num_outputs=None, obs_space=self.inner_space, other_values=keys_of_trunk
+        )
+        inner = trunk.construct(trunk_arguments, additions={})
+        _check_trunk(inner, memory.cls)
+        memory_outputs = None if layers_after_memory else num_outputs
+        arguments = self._arguments(memory_outputs, self.inner_space)
+        model = memory.construct(arguments, additions={"trunk": inner})
+        model.view_requirements = _views_of_both(inner, model)
+        if not layers_after_memory:
+            return model
+        return self._add_layers(model, layers_after_memory, num_outputs)
+
+    def _add_layers(
+        self, memory: ModelV2, layers: list[DenseSpec], num_outputs: int | None
+    ) -> ModelV2:
+        """Add a trunk's dense layers, and the last layers, after a memory."""
+        name = type(memory).__name__
+        cls = _class_of_framework(
+            "layers_after_memory",
+            memory,
+            end_of_error=f"which {name} needs for memory_first. Remove memory_first",
+        )
+        _check_trunk(memory, cls)
+        # The layers belong to the trunk, wherever they are.
+        part = ModelPart(cls, slot="trunk")
+        arguments = self._arguments(num_outputs, self.inner_space)
+        model = part.construct(arguments, additions={"trunk": memory, "layers": layers})
+        model.view_requirements = _views_of_both(memory, model)
         return model
 
     def _build_separate_value(

@@ -54,6 +54,14 @@ class ModelPart:
     left_out: set[str] = field(default_factory=set)
 
     @property
+    def dense_layers(self) -> tuple[str, ...]:
+        """The beginnings of the config keys of the dense layers with which the model ends."""
+        if self.chosen is None:
+            return ()
+        layers: tuple[str, ...] = self.chosen.declaration.dense_layers
+        return layers
+
+    @property
     def is_in_rllib_style(self) -> bool:
         """Whether the class may be built without keyword arguments that it does not accept."""
         return self.chosen is not None and self.chosen.undeclared

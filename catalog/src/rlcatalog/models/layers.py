@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlcatalog.config import KernelConfig, activation_name, read_config, read_initializers
+from rlcatalog.config import (
+    INIT_RECIPES,
+    Initializer,
+    InitRecipe,
+    KernelConfig,
+    activation_name,
+    read_config,
+    read_initializers,
+)
 from rlcatalog.errors import ConfigError
 from rlcatalog.plugins import Stage
 
@@ -57,8 +65,8 @@ def dense_specs(
         sizes: Widths of the layers.
         activation: Name, callable or None.
         config: The config, with the keys `<prefix>_weights_initializer`,
-            `<prefix>_bias_initializer` and `..._config` for both. If missing or None, weights use
-            `normc` with std 1, and biases are zero.
+            `<prefix>_bias_initializer` and `..._config` for both. If missing or None, `init`
+            decides.
         prefix: `"fcnet"`, `"post_fcnet"`, …
 
     Raises:
@@ -68,19 +76,71 @@ def dense_specs(
         raise ConfigError(f"{prefix}_hiddens: {len(sizes)} layers; the maximum is {MOST_LAYERS}.")
     if not sizes:
         return []
-    options: dict[str, Any] = {"activation": activation_name(activation, f"{prefix}_activation")}
-    initializers = read_initializers(config.get, prefix, "weights", "bias")
-    for kind, (initializer, arguments) in initializers.items():  # "weights", then "bias"
-        options[kind] = initializer
-        options[f"{kind}_config"] = arguments
-    return [DenseSpec(size, **options) for size in sizes]
+    activation = activation_name(activation, f"{prefix}_activation")
+    recipe = init_recipe(config)
+    given = read_initializers(config.get, prefix, "weights", "bias")
+    weights = given.get("weights", recipe.hidden)
+    bias = given.get("bias", recipe.bias)
+    return [_spec(size, weights, bias, activation) for size in sizes]
 
 
-def output_spec(size: int) -> DenseSpec:
-    """Return a logits or value layer: linear, `normc` with std 0.01, so that a new policy is close
-    to uniform.
+def init_recipe(config: Mapping[str, Any]) -> InitRecipe:
+    """Return the initial values that a model config's key `init` names.
+
+    Args:
+        config: The flat model config; missing keys take their defaults.
     """
-    return DenseSpec(size, weights_config={"std": 0.01})
+    return INIT_RECIPES[read_config(config, KernelConfig).init]
+
+
+def hidden_spec(size: int, config: Mapping[str, Any]) -> DenseSpec:
+    """Return a linear hidden layer, with the initial values that the config key `init` names.
+
+    Args:
+        size: Number of outputs.
+        config: The flat model config; missing keys take their defaults.
+    """
+    recipe = init_recipe(config)
+    return _spec(size, recipe.hidden, recipe.bias)
+
+
+def output_spec(size: int, config: Mapping[str, Any] | None = None) -> DenseSpec:
+    """Return a layer for logits: linear, with small weights, so that a new policy is close to
+    uniform.
+
+    Args:
+        size: Number of outputs.
+        config: The flat model config, whose key `init` names the initial values; missing keys take
+            their defaults.
+    """
+    recipe = init_recipe(config or {})
+    return _spec(size, recipe.logits, recipe.bias)
+
+
+def value_spec(config: Mapping[str, Any] | None = None) -> DenseSpec:
+    """Return a layer for the value, with one output.
+
+    Args:
+        config: See `output_spec`.
+    """
+    recipe = init_recipe(config or {})
+    return _spec(1, recipe.value, recipe.bias)
+
+
+def _spec(
+    size: int, weights: Initializer, bias: Initializer, activation: Any = "linear"
+) -> DenseSpec:
+    """Return a dense layer with the initialisers for its weights and its bias."""
+    weights_name, weights_config = weights
+    bias_name, bias_config = bias
+    return DenseSpec(
+        size,
+        activation,
+        weights=weights_name,
+        weights_config=weights_config,
+        bias=bias_name,
+        bias_config=bias_config,
+    )
 
 
 @dataclass(frozen=True)
@@ -95,6 +155,7 @@ class DensePlan:
         value_shares_hidden: Whether the value layer reads the policy's hidden layers.
         num_outputs: Width of the output.
         has_value: Whether there is a value layer; beside a critic, the policy's model has none.
+        value: The value layer.
     """
 
     num_inputs: int
@@ -104,6 +165,25 @@ class DensePlan:
     value_shares_hidden: bool
     num_outputs: int
     has_value: bool = True
+    value: DenseSpec = field(default_factory=value_spec)
+
+    @classmethod
+    def of_trunk(cls, num_inputs: int, hidden: Sequence[DenseSpec]) -> DensePlan:
+        """Return the plan of a trunk, which ends with its dense layers.
+
+        Args:
+            num_inputs: Input width of the first dense layer.
+            hidden: The dense layers.
+        """
+        layers = list(hidden)
+        return cls(
+            num_inputs=num_inputs,
+            hidden=layers,
+            logits=None,
+            free_log_std=0,  # a trunk has no logits, so no standard deviations
+            value_shares_hidden=True,  # nor a value
+            num_outputs=layers[-1].size if layers else num_inputs,
+        )
 
     @property
     def num_features(self) -> int:
@@ -152,6 +232,25 @@ def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
     )
 
 
+def dense_layers(prefixes: Iterable[str], config: Mapping[str, Any]) -> list[DenseSpec]:
+    """Return the dense layers with which a trunk ends; see `ModelSpec.dense_layers`.
+
+    Args:
+        prefixes: The beginnings of their config keys.
+        config: The flat, complete model config.
+    """
+    layers: list[DenseSpec] = []
+    for prefix in prefixes:
+        sizes = config[f"{prefix}_hiddens"]
+        layers += dense_specs(sizes, config[f"{prefix}_activation"], config, prefix)
+    return layers
+
+
+def without_dense_layers(prefixes: Iterable[str]) -> dict[str, list[int]]:
+    """Return the config keys with which a trunk ends before these dense layers."""
+    return {f"{prefix}_hiddens": [] for prefix in prefixes}
+
+
 def plan_dense_layers(
     config: Mapping[str, Any], num_inputs: int, hidden: Sequence[DenseSpec], num_outputs: int | None
 ) -> DensePlan:
@@ -170,14 +269,7 @@ def plan_dense_layers(
     settings = read_config(config, KernelConfig)
     layers = list(hidden)
     if num_outputs is None:
-        return DensePlan(
-            num_inputs=num_inputs,
-            hidden=layers,
-            logits=None,
-            free_log_std=0,  # a trunk has no logits, so no standard deviations
-            value_shares_hidden=settings.vf_share_layers,
-            num_outputs=layers[-1].size if layers else num_inputs,
-        )
+        return DensePlan.of_trunk(num_inputs, layers)
     free_log_std = 0
     if settings.free_log_std:
         if num_outputs % 2:
@@ -192,7 +284,7 @@ def plan_dense_layers(
         # initialisers.
         logits = replace(layers.pop(), size=width)
     else:
-        logits = output_spec(width)
+        logits = output_spec(width, config)
     return DensePlan(
         num_inputs=num_inputs,
         hidden=layers,
@@ -201,4 +293,5 @@ def plan_dense_layers(
         value_shares_hidden=settings.vf_share_layers,
         num_outputs=num_outputs,
         has_value=settings.critic is None,
+        value=value_spec(config),
     )

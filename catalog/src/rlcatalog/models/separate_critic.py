@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from rlcatalog.errors import NotServedError, StaleOutputError
 from rlcatalog.frameworks.ops import Tensor
-from rlcatalog.models.layers import output_spec
+from rlcatalog.models.layers import value_spec
 from rlcatalog.models.model import ModelV2, part_of
 from rlcatalog.observations.structure import is_structure
 from rlcatalog.observations.visible_observation import VisibleObservation
@@ -58,7 +58,7 @@ class SeparateCritic(ModelV2):
         self.value: Any = None
         if not critic_is_complete:
             assert critic.num_outputs is not None, "`join_sides` checks it"
-            self.value = self.dense_layer(critic.num_outputs, output_spec(1))
+            self.value = self.dense_layer(critic.num_outputs, value_spec(self.model_config))
         #: The critic's features in the last pass, from which `value_function()` computes.
         self.features: Any = None
         # If it has no state, it must not see the padding of sequences that the critic needs.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks.ops import Tensor
-from rlcatalog.models.layers import plan_dense_layers
+from rlcatalog.models.layers import DenseSpec, plan_dense_layers
 from rlcatalog.models.model import ModelV2, last_values, part_of
 
 
@@ -48,6 +48,58 @@ class ModelWrapper(ModelV2):
     def get_initial_state(self) -> list[Any]:
         """Return the inner model's initial state."""
         return self.inner.get_initial_state()
+
+
+class LayersAfterMemory(ModelV2):
+    """Model with a memory that reads a trunk's features directly, followed by the trunk's dense
+    layers and the last layers.
+
+    As a trunk (`num_outputs=None`), it ends with the dense layers.
+
+    Args:
+        *args: See `ModelV2`.
+        trunk: The memory around its trunk, built with `num_outputs=None`.
+        layers: The dense layers.
+    """
+
+    #: Set by the framework: how to run a chain, its dense layers, and the last layers.
+    run_chain: ClassVar[Callable[..., tuple[Any, list[Any]]]]
+    dense_stack: ClassVar[Callable[..., Any]]
+    output_layers: ClassVar[Callable[..., Any]]
+
+    def __init__(self, *args: Any, trunk: ModelV2, layers: Sequence[DenseSpec]) -> None:
+        # A framework's class has its base, such as TorchModelV2, behind this one.
+        super().__init__(*args)
+        self.trunk = trunk
+        self.hidden = self.dense_stack(trunk.num_outputs, layers)
+        plan = plan_dense_layers(
+            self.model_config, layers[-1].size, hidden=[], num_outputs=self.num_outputs
+        )
+        self.num_outputs = plan.num_outputs
+        self.outputs = None
+        if plan.logits is not None:
+            self.outputs = self.output_layers(plan)
+        #: The value layer's input in the last forward pass, which `value_function` reads.
+        self.features: Any = None
+
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
+    ) -> tuple[Any, list[Any]]:
+        """Run the memory and the layers after it; see `ModelV2.forward`."""
+        memory_output, new_state = self.run_chain(self.trunk, input_dict, state, seq_lens)
+        features = self.hidden(memory_output)
+        if self.outputs is None:
+            return features, new_state
+        self.features = features
+        return self.outputs(features), new_state
+
+    def value_function(self) -> Any:
+        """Return the value estimates `[B]` of the last forward pass."""
+        return last_values(self, self.features)
+
+    def get_initial_state(self) -> list[Any]:
+        """Return the memory's initial state."""
+        return self.trunk.get_initial_state()
 
 
 class SeparateValue(ModelV2):

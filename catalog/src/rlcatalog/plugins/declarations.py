@@ -31,7 +31,7 @@ from rlcatalog.spaces.action_codec_spec import ActionCodecSpec as ActionCodecSpe
 #: The config keys that `rlcatalog.models.post_fcnet` and `plan_dense_layers` read: the layers after
 #: a trunk.
 OUTPUT_KEYS = (
-    "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
+    "init", "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
     "post_fcnet_activation", "post_fcnet_weights_initializer",
     "post_fcnet_weights_initializer_config", "post_fcnet_bias_initializer",
     "post_fcnet_bias_initializer_config",
@@ -39,7 +39,7 @@ OUTPUT_KEYS = (
 #: The config keys that apply to a plain module: the form of images, and the layers after it.
 PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
 #: The config keys that apply to a plain memory. The kernel reads more keys with any memory.
-PLAIN_MEMORY_KEYS = ("free_log_std", "max_seq_len")
+PLAIN_MEMORY_KEYS = ("init", "free_log_std", "max_seq_len")
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,10 @@ class ModelSpec(Declaration):
             framework; `explain` prints it. For a trunk inside another model,
             `request.num_outputs` is None. If there is no function, shapes are "known after
             build".
+        dense_layers: For a trunk that ends with dense layers, the beginnings of their config keys,
+            in order: `("acme",)` for `acme_hiddens`, `acme_activation` and, if there are any,
+            `acme_weights_initializer` and `acme_bias_initializer`. With `memory_first`, the kernel
+            builds the trunk with empty lists of `hiddens`, and these layers after the memory.
         pinned_keys: For a model that requests other models from the catalog, a function
             `pinned_keys(request)` that returns config keys with the models chosen, by name; a class
             or function that the config contains stays as it is. A saved policy stores the names, so
@@ -226,6 +230,7 @@ class ModelSpec(Declaration):
         "slot": Form(text_like("trunk|memory|head"), "trunk, memory or head"),
         "claims": FUNCTION,
         "describe": FUNCTION,
+        "dense_layers": TEXTS,
         "pinned_keys": FUNCTION,
         "plain": Form(_is_bool, "True or False"),
     }
@@ -233,6 +238,7 @@ class ModelSpec(Declaration):
     slot: str = "trunk"
     claims: Callable[[Request], Sequence[str]] | None = None
     describe: Callable[[Request], Sequence[Stage]] | None = None
+    dense_layers: tuple[str, ...] = ()
     pinned_keys: Callable[[Request], Mapping[str, Any]] | None = None
     plain: bool = False
 
@@ -256,6 +262,8 @@ class ModelSpec(Declaration):
             keys: tuple[str, ...] = PLAIN_KEYS
             if self.slot == "memory":
                 keys = PLAIN_MEMORY_KEYS
+            else:
+                self._set_field("dense_layers", ("post_fcnet",))
             reads = dict.fromkeys((*self.reads, *keys))
             self._set_field("reads", tuple(reads))
 

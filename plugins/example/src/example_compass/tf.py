@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 
 from example_compass.config import CompassConfig
 from rlcatalog.config import read_config
-from rlcatalog.models import DenseSpec, output_spec
+from rlcatalog.models import DenseSpec, output_spec, value_spec
 from rlcatalog_tf import Dense, TFModelV2, activation
 
 
@@ -38,8 +38,8 @@ class GatedNetwork(TFModelV2):
         if num_outputs is None:  # a trunk, whose outputs are its features
             self.num_outputs = width
         else:
-            self.logits = Dense(width, output_spec(num_outputs))
-            self.value = Dense(width, output_spec(1))
+            self.logits = Dense(width, output_spec(num_outputs, self.model_config))
+            self.value = Dense(width, value_spec(self.model_config))
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: tf.Tensor | None
@@ -83,8 +83,8 @@ class NormalizedNetwork(TFModelV2):
         if num_outputs is None:  # a trunk, whose outputs are its features
             self.num_outputs = widths[-1]
         else:
-            self.logits = Dense(widths[-1], output_spec(num_outputs))
-            self.value = Dense(widths[-1], output_spec(1))
+            self.logits = Dense(widths[-1], output_spec(num_outputs, self.model_config))
+            self.value = Dense(widths[-1], value_spec(self.model_config))
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: tf.Tensor | None

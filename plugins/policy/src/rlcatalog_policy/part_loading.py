@@ -27,7 +27,7 @@ _KEYS_OF_OTHER_LAYERS = frozenset(
 #: Title of a component that is a net for a leaf of the observation.
 NET = "net"
 #: Endings of config keys that only set the weights' first values, which are replaced.
-_KEYS_OF_FIRST_VALUES = ("_initializer", "_initializer_config")
+_ENDINGS_OF_FIRST_VALUES = ("_initializer", "_initializer_config")
 
 
 def load_part(
@@ -211,7 +211,8 @@ def _check_same_keys(here: _Side, there: _Side, component: _Component) -> None:
             # The layers after all nets belong to the model around them. Whether the net's own ids
             # are embedded, the shapes of its weights show.
             is_of_others = is_of_others or key in (*OUTPUT_KEYS, "embeddings")
-        if is_of_others or key.endswith(_KEYS_OF_FIRST_VALUES):
+        is_of_first_values = key == "init" or key.endswith(_ENDINGS_OF_FIRST_VALUES)
+        if is_of_others or is_of_first_values:
             continue
         value = here.resolution.config[key]
         other = there.resolution.config[key]

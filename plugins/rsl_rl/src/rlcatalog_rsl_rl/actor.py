@@ -19,16 +19,14 @@ from rlcatalog_policy import State
 from rlcatalog_rsl_rl.spaces import ObservationGroups, Space, free_actions
 from rlcatalog_rsl_rl.value_parameters import find_value_parameters
 from rlcatalog_torch import (
-    TORCH_INITIALIZERS,
     as_torch,
     flat_sample,
     keep_filter_in_state_dict,
-    reset_output_layers,
 )
 
 #: Defaults of config keys, as rsl_rl's own nets are: the critic has layers of its own, a Gaussian's
 #: standard deviations do not depend on the observation, and layers begin with PyTorch's values.
-_DEFAULTS = {"vf_share_layers": False, **TORCH_INITIALIZERS}
+_DEFAULTS = {"vf_share_layers": False, "init": "fan_in_uniform"}
 #: Settings of rsl_rl's own models → what to use instead.
 _OWN_SETTINGS = {
     "hidden_dims": "set fcnet_hiddens in model_config",
@@ -147,7 +145,6 @@ class CatalogActor(nn.Module):
         )
         _check_policy(self.policy, output_dim)
         model: Any = self.policy.model
-        reset_output_layers(model)
         # PyTorch finds the weights under this name.
         self.model: nn.Module = model
         self.is_recurrent = bool(self.policy.memory)

@@ -14,7 +14,6 @@ import rlcatalog
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog_skrl.flat_rows import FlatRows, Space, free_numbers
-from rlcatalog_torch import TORCH_INITIALIZERS, reset_output_layers
 
 
 class CatalogEnv(Wrapper):
@@ -148,13 +147,15 @@ def _build_policy(
     PyTorch's values.
     """
     is_float_box = isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f"
-    defaults = {"vf_share_layers": False, "free_log_std": is_float_box, **TORCH_INITIALIZERS}
+    defaults = {
+        "vf_share_layers": False,
+        "free_log_std": is_float_box,
+        "init": "fan_in_uniform",
+    }
     policy: Policy = rlcatalog.build(
         observation_space, action_space, config, "torch", catalog=catalog, defaults=defaults
     )
     _check_policy(policy)
-    model: Any = policy.model  # a module
-    reset_output_layers(model)
     return policy
 
 

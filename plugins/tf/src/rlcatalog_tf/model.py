@@ -14,6 +14,7 @@ from gymnasium import Space
 
 from rlcatalog.frameworks import Tensor
 from rlcatalog.models import (
+    LayersAfterMemory,
     ModelV2,
     ModelWrapper,
     RecurrentBase,
@@ -23,7 +24,7 @@ from rlcatalog.models import (
 )
 from rlcatalog_tf.bookkeeping import TFBookkeeping, variables_of
 from rlcatalog_tf.dtypes import dtype_of
-from rlcatalog_tf.nn import Dense, OutputLayers, features_of
+from rlcatalog_tf.nn import Dense, DenseStack, OutputLayers, features_of
 from rlcatalog_tf.sequences import steps_of
 
 
@@ -155,6 +156,19 @@ class TFSeparateValue(SeparateValue, TFModelV2):
 
     # `TFModelV2` completes it in subclasses that define it.
     value_function = SeparateValue.value_function
+
+
+class TFLayersAfterMemory(LayersAfterMemory, TFModelV2):
+    """TensorFlow model of a memory and the layers after it; see
+    `rlcatalog.models.LayersAfterMemory`.
+    """
+
+    run_chain = staticmethod(features_of)
+    dense_stack = DenseStack
+    output_layers = OutputLayers
+
+    # `TFModelV2` completes it in subclasses that define it.
+    value_function = LayersAfterMemory.value_function
 
 
 class TFSeparateCritic(SeparateCritic, TFModelV2):

@@ -18,7 +18,6 @@ from rlcatalog.models import (
     ModelV2,
     check_features,
     check_values,
-    output_spec,
 )
 from rlcatalog.observations import EmbeddedLeaf, EmbeddedVector, Scaling
 from rlcatalog_tf.dtypes import to_float32_at_least
@@ -406,7 +405,7 @@ class OutputLayers:
         if plan.free_log_std:
             self.free_log_std = FreeLogStd(plan.free_log_std)
         if plan.has_value:
-            self.value = Dense(value_inputs or plan.num_features, output_spec(1))
+            self.value = Dense(value_inputs or plan.num_features, plan.value)
 
     def __call__(self, features: Tensor) -> Any:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""

@@ -18,6 +18,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "host": "rlcatalog_tf.model:TFHost",
                 "separate_value": "rlcatalog_tf.model:TFSeparateValue",
                 "separate_critic": "rlcatalog_tf.model:TFSeparateCritic",
+                "layers_after_memory": "rlcatalog_tf.model:TFLayersAfterMemory",
                 "add_time_dimension": "rlcatalog_tf.sequences:add_time_dimension",
                 "learner": "rlcatalog_tf.learner:TFLearner",
                 "bookkeeping": "rlcatalog_tf.bookkeeping:TFBookkeeping",

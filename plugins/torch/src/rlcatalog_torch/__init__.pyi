@@ -2,10 +2,6 @@ import typing
 
 from .action_critic import ActionCritic as ActionCritic, build_action_critic as build_action_critic
 from .action_values import dueling_values as dueling_values
-from .default_init import (
-    TORCH_INITIALIZERS as TORCH_INITIALIZERS,
-    reset_output_layers as reset_output_layers,
-)
 from .dtypes import (
     HALF as HALF,
     dtype_of as dtype_of,

@@ -13,6 +13,7 @@ from torch import nn
 from torch.compiler import is_compiling
 
 from rlcatalog.models import (
+    LayersAfterMemory,
     ModelV2,
     ModelWrapper,
     RecurrentBase,
@@ -21,7 +22,7 @@ from rlcatalog.models import (
     check_time_major,
 )
 from rlcatalog_torch.dtypes import dtype_of
-from rlcatalog_torch.nn import OutputLayers, dense, features_of
+from rlcatalog_torch.nn import DenseStack, OutputLayers, dense, features_of
 from rlcatalog_torch.private_api import COMPILED, MODULES
 from rlcatalog_torch.sequences import sequences_of, steps_of
 
@@ -172,6 +173,16 @@ class TorchSeparateValue(SeparateValue, TorchModelV2):
     """
 
     run_chain = staticmethod(features_of)
+    output_layers = OutputLayers
+
+
+class TorchLayersAfterMemory(LayersAfterMemory, TorchModelV2):
+    """PyTorch model of a memory and the layers after it; see
+    `rlcatalog.models.LayersAfterMemory`.
+    """
+
+    run_chain = staticmethod(features_of)
+    dense_stack = DenseStack
     output_layers = OutputLayers
 
 

@@ -21,7 +21,6 @@ from rlcatalog.models import (
     ModelV2,
     check_features,
     check_values,
-    output_spec,
 )
 from rlcatalog.observations import EmbeddedLeaf, EmbeddedVector, Scaling
 from rlcatalog_torch.dtypes import HALF, dtype_of, to_float32_at_least
@@ -394,7 +393,7 @@ class OutputLayers(nn.Module):
         if plan.free_log_std:
             self.free_log_std = FreeLogStd(plan.free_log_std)
         if plan.has_value:
-            self.value = dense(value_inputs or plan.num_features, output_spec(1))
+            self.value = dense(value_inputs or plan.num_features, plan.value)
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""

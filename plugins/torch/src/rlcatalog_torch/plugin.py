@@ -16,6 +16,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "host": "rlcatalog_torch.model:TorchHost",
                 "separate_value": "rlcatalog_torch.model:TorchSeparateValue",
                 "separate_critic": "rlcatalog_torch.model:TorchSeparateCritic",
+                "layers_after_memory": "rlcatalog_torch.model:TorchLayersAfterMemory",
                 "add_time_dimension": "rlcatalog_torch.sequences:add_time_dimension",
                 "distribution": "rlcatalog_torch.distribution_adapter:adapted_dist",
                 "learner": "rlcatalog_torch.learner:TorchLearner",

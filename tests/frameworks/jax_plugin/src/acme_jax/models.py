@@ -21,7 +21,6 @@ from rlcatalog.models import (
     ModelBookkeeping,
     check_weights,
     dense_specs,
-    output_spec,
     plan_dense_layers,
     post_fcnet,
 )
@@ -132,7 +131,7 @@ class FullyConnected(JaxModelV2):
                 width = spec.size
         if self.plan.logits is not None:
             self._add_layer("outputs.logits", self.plan.num_features, self.plan.logits)
-            self._add_layer("outputs.value", self.plan.num_features, output_spec(1))
+            self._add_layer("outputs.value", self.plan.num_features, self.plan.value)
             if self.plan.free_log_std:
                 self.params["outputs.free_log_std.log_std"] = jnp.zeros(self.plan.free_log_std)
 
@@ -170,7 +169,7 @@ class FullyConnected(JaxModelV2):
         value_features = features
         if not self.plan.value_shares_hidden:
             value_features = self._run_stack("value_hidden", x)
-        self.values = self._run_layer("outputs.value", output_spec(1), value_features)[:, 0]
+        self.values = self._run_layer("outputs.value", self.plan.value, value_features)[:, 0]
         outputs = self._run_layer("outputs.logits", self.plan.logits, features)
         if self.plan.free_log_std:
             log_std = self.params["outputs.free_log_std.log_std"]

@@ -11,7 +11,7 @@ from gymnasium import Space
 from tape import Array
 
 from rlcatalog.errors import NotServedError, StaleOutputError
-from rlcatalog.models import dense_specs, output_spec, plan_dense_layers, post_fcnet
+from rlcatalog.models import dense_specs, plan_dense_layers, post_fcnet
 from rlcatalog.observations import scaling_of
 from rlcatalog_tape.layers import Dense
 from rlcatalog_tape.models import TapeModel
@@ -52,7 +52,7 @@ class FullyConnected(TapeModel):
             self.value_hidden = self._stack("value_hidden")
         width = self.plan.num_features
         self.logits = self.add("outputs.logits", Dense(width, self.plan.logits))
-        self.value = self.add("outputs.value", Dense(width, output_spec(1)))
+        self.value = self.add("outputs.value", Dense(width, self.plan.value))
         self.value_features: Array | None = None
 
     def _stack(self, name: str) -> list[Dense]:
