@@ -242,26 +242,20 @@ def test_translated_activation_is_the_same_function(activation):
 # --- ortho_init and log_std_init ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ortho_init", [True, False])
-def test_ortho_init_is_rejected(ortho_init):
-    with pytest.raises(ConfigError, match="does not accept 'ortho_init'") as caught:
-        make_model(ortho_init=ortho_init)
-
-    message = str(caught.value)
-    assert "output layers, including the value layer, always start small" in message
+def dense_layers(module):
+    """Return the linear layers of a module, in order."""
+    return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
 
 
-def test_advised_initializer_gives_hidden_layers_like_ortho_init():
-    # The error about ortho_init advises to set these keys.
-    config = {
-        "fcnet_weights_initializer": "orthogonal",
-        "fcnet_weights_initializer_config": {"gain": 2**0.5},
-    }
-    model = make_model(net_arch=[8, 6], model_config=config).policy.model
-    own_net = make_model("MlpPolicy", net_arch=[8, 6]).policy.mlp_extractor
+@pytest.mark.parametrize("kwargs", [{}, {"ortho_init": True}], ids=["default", "ortho_init"])
+def test_layers_start_orthogonal_with_the_gains_of_the_own_net(kwargs):
+    model = make_model(net_arch=[8, 6], **kwargs).policy.model
+    own_policy = make_model("MlpPolicy", net_arch=[8, 6], **kwargs).policy
 
     layers = [*model.hidden.layers, *model.value_hidden.layers]
-    own_layers = [module for module in own_net.modules() if isinstance(module, nn.Linear)]
+    layers += [model.outputs.logits, model.outputs.value]
+    own_layers = dense_layers(own_policy.mlp_extractor)
+    own_layers += [own_policy.action_net, own_policy.value_net]
 
     for layer, own_layer in zip(layers, own_layers, strict=True):
         # The weights are random, but orthogonal matrices of the same scale have the same
@@ -270,14 +264,25 @@ def test_advised_initializer_gives_hidden_layers_like_ortho_init():
         own_singular_values = torch.linalg.svdvals(own_layer.weight)
         torch.testing.assert_close(singular_values, own_singular_values)
         assert not layer.bias.any()
+        assert not own_layer.bias.any()
 
 
-def test_value_layer_starts_smaller_than_with_ortho_init():
-    policy = make_model(net_arch=[8, 6]).policy
-    own_policy = make_model("MlpPolicy", net_arch=[8, 6]).policy
+def test_ortho_init_false_is_the_start_of_pytorch():
+    policy = make_model(net_arch=[8], ortho_init=False).policy
 
-    assert policy.model.outputs.value.weight.norm() < 0.1
-    assert own_policy.value_net.weight.norm() > 0.1
+    assert policy.catalog_policy.config["init"] == "fan_in_uniform"
+    # PyTorch's biases are not zero.
+    assert all(layer.bias.any() for layer in dense_layers(policy.model))
+
+
+def test_ortho_init_that_contradicts_the_config_is_an_error():
+    with pytest.raises(ConfigError, match="ortho_init=True means init='orthogonal'"):
+        make_model(ortho_init=True, model_config={"init": "normc"})
+
+
+def test_ortho_init_of_another_type_is_rejected():
+    with pytest.raises(ConfigError, match="ortho_init=1: expected True or False"):
+        make_model(ortho_init=1)
 
 
 def test_log_std_init_other_than_zero_is_rejected():
@@ -556,25 +561,36 @@ def test_recurrent_policy_translates_log_std_init(sb3_contrib):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arch": [8]}, "after the memory.*Set fcnet_hiddens"),
-        (
-            {"net_arch": {"pi": [8], "vf": [9]}},
-            r"after the memory.*critic=\{.fcnet_hid",
-        ),
-        ({"activation_fn": nn.ReLU}, "after the memory.*Set fcnet_activation"),
-        (
-            {"lstm_hidden_size": 8},
-            "'lstm_hidden_size': .*lstm_cell_size",
-        ),
+        ({"net_arch": {"pi": [8], "vf": [9]}}, r"critic.: \{.use_lstm.: True"),
+        ({"lstm_hidden_size": 8}, "'lstm_hidden_size': .*lstm_cell_size"),
     ],
     ids=str,
 )
-def test_recurrent_policy_rejects_layers_after_the_memory(sb3_contrib, kwargs, message):
+def test_recurrent_policy_rejects_arguments_without_a_key(sb3_contrib, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         make_model(
             "CatalogRecurrentPolicy",
             algorithm=sb3_contrib.RecurrentPPO,
             model_config={"use_lstm": True, "lstm_cell_size": 4},
+            **kwargs,
+        )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "key"),
+    [
+        pytest.param({"net_arch": [8]}, "fcnet_hiddens", id="net_arch"),
+        pytest.param({"activation_fn": nn.ReLU}, "fcnet_activation", id="activation_fn"),
+    ],
+)
+def test_layers_before_the_memory_are_not_those_of_the_arguments(sb3_contrib, kwargs, key):
+    config = {"use_lstm": True, "lstm_cell_size": 4, "memory_first": False}
+
+    with pytest.raises(ConfigError, match=f"after the memory.*Set {key}"):
+        make_model(
+            "CatalogRecurrentPolicy",
+            algorithm=sb3_contrib.RecurrentPPO,
+            model_config=config,
             **kwargs,
         )
 

@@ -256,7 +256,7 @@ def test_error_names_a_distribution_that_samples_arrays():
         ),
         pytest.param({"model_confg": {}}, "Did you mean 'model_config'?", id="model_confg"),
         pytest.param(
-            {"ortho_init": False}, "fcnet_weights_initializer='orthogonal'", id="ortho_init"
+            {"features_extractor_kwargs": {}}, "Name one with custom_model", id="extractor"
         ),
         pytest.param(
             {"share_features_extractor": False}, "in model_config, vf_share", id="shared extractor"

@@ -597,7 +597,8 @@ class OnPolicy:
             self._seed_framework(policy.framework)
             return policy
         layout_of_each_env = self._envs.call("image_layout")
-        defaults = {}
+        # As in the first implementation of PPO (Schulman et al. 2017) and in Stable-Baselines3.
+        defaults: dict[str, Any] = {"init": "orthogonal"}
         if layout_of_each_env[0] is not None:
             defaults["image_layout"] = layout_of_each_env[0]
         spaces = (self._envs.single_observation_space, self._envs.single_action_space)
@@ -606,6 +607,9 @@ class OnPolicy:
         resolution = catalog.resolve(
             *spaces, self.config.model, self.config.framework, defaults=defaults
         )
+        if resolution.has_memory:
+            # The order of layers of sb3-contrib's RecurrentPPO, and the biases of its LSTM.
+            defaults |= {"memory_first": True, "lstm_two_biases": True}
         self._seed_framework(resolution.framework)
         return build(
             *spaces, self.config.model, self.config.framework, catalog=catalog, defaults=defaults

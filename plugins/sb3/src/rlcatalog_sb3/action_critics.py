@@ -18,7 +18,7 @@ from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.observations import make_encoder, make_flat_encoder
 from rlcatalog_sb3.policies import no_learning
 from rlcatalog_sb3.private_api import SavablePolicy
-from rlcatalog_sb3.spaces import OFF_POLICY_INITIALIZERS, Lookup, Space
+from rlcatalog_sb3.spaces import OFF_POLICY_INIT, Lookup, Space
 from rlcatalog_torch import ActionCritic, build_action_critic
 
 
@@ -142,7 +142,7 @@ class WithCatalogCritics(SavablePolicy):
                 self.critic_config,
                 num_outputs=self.outputs_per_critic,
                 catalog=extractor.catalog,
-                defaults={**OFF_POLICY_INITIALIZERS, **extractor.rules},
+                defaults={**OFF_POLICY_INIT, **extractor.rules},
             )
             for _ in range(self.n_critics)
         ]

@@ -29,6 +29,7 @@ from rlcatalog_sb3.observations import Masks, Observer
 from rlcatalog_sb3.policy_kwargs import translate_keywords
 from rlcatalog_sb3.refusals import refuse_model
 from rlcatalog_sb3.spaces import (
+    RECURRENT_DEFAULTS,
     Lookup,
     Space,
     engine_defaults,
@@ -85,6 +86,8 @@ class ActorCritic:
         self.catalog = catalog
         lookup = Lookup.of(observation_space, action_space, model_config, catalog)
         defaults = engine_defaults(lookup.observation_space, lookup.action_space)
+        if loop.keeps_states:
+            defaults |= RECURRENT_DEFAULTS
         defaults |= own_defaults
         # A flattened environment takes raw actions, and adapts them itself.
         self._env_takes_raw_actions = lookup.origin is not None

@@ -26,7 +26,7 @@ from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of
 from rlcatalog_sb3.sides import keys_that_select
 from rlcatalog_sb3.spaces import (
     MASK,
-    OFF_POLICY_INITIALIZERS,
+    OFF_POLICY_INIT,
     Lookup,
     Origin,
     Space,
@@ -90,7 +90,7 @@ class CatalogExtractor(CombinedExtractor):
                 lookup.action_space,
                 lookup.config,
                 "torch",
-                defaults={**OFF_POLICY_INITIALIZERS, **rules},
+                defaults={**OFF_POLICY_INIT, **rules},
             )
         keep_rules(algorithm, parts.resolution.config)
         _check_trunk(parts.trunk)

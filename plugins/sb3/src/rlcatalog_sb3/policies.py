@@ -22,7 +22,7 @@ from rlcatalog_sb3.algorithms import TrainingLoop
 from rlcatalog_sb3.observations import Masks
 from rlcatalog_sb3.private_api import EARLIER_LEARNING_RATE, SavablePolicy
 from rlcatalog_sb3.refusals import BuilderClass, builder_of, refuse_algorithm
-from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of
+from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of, with_unsaved_keys
 from rlcatalog_sb3.spaces import Space, origin_of
 from rlcatalog_sb3.unread_masks import UnreadMasks
 from rlcatalog_torch import apply_factors, part_groups
@@ -50,7 +50,8 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             `eps=1e-5` for Adam, as in Stable-Baselines3's own policies.
         lr_parts: Learning rates of parts of the model, such as `{"trunk": 1e-5}`. They are meant
             for the first value of `learning_rate`; a schedule scales them as it scales this one.
-        rules: For a loaded policy, the values of `rlcatalog.config.RULES` that it was built with.
+        rules: For a loaded policy, the values that it was built with of `rlcatalog.config.RULES`,
+            and of keys whose defaults follow Stable-Baselines3's own nets.
         defaults: Model config defaults that a subclass sets.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn`
             and `log_std_init` are translated to model config keys with the same meaning; other
@@ -121,7 +122,9 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             model_config = config_with_model(model_config, model, way_to_pass_config)
         if rules is None:
             is_from_file = lr_schedule is EARLIER_LEARNING_RATE or lr_schedule is no_learning
-            rules = UNSAVED_RULES if is_from_file else {}
+            rules = with_unsaved_keys(UNSAVED_RULES) if is_from_file else {}
+        else:
+            rules = with_unsaved_keys(rules)
         self.actor_critic = ActorCritic(
             observation_space,
             action_space,

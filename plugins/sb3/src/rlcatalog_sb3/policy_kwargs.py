@@ -43,16 +43,8 @@ _USE_SHARE_LAYERS = (
     "in model_config, vf_share_layers selects one memory for actor and critic (True) or"
     " one each (False)."
 )
-_USE_INITIALIZERS = (
-    "it affects all layers, but the catalog's output layers, including the value layer, always"
-    " start small (normc of std 0.01). For hidden layers like Stable-Baselines3's with"
-    " ortho_init=True, set fcnet_weights_initializer='orthogonal' and"
-    " fcnet_weights_initializer_config={'gain': 2**0.5} in model_config; PyTorch's default"
-    " initial values (ortho_init=False) are not available there."
-)
 #: Arguments for which no key has the same meaning → what to use instead.
 _ALTERNATIVES = {
-    "ortho_init": _USE_INITIALIZERS,
     "features_extractor_class": _USE_CUSTOM_MODEL,
     "features_extractor_kwargs": _USE_CUSTOM_MODEL,
     "share_features_extractor": "in model_config, vf_share_layers selects whether actor and critic"
@@ -105,8 +97,8 @@ def translate_keywords(
     policies.
 
     `net_arch` sets `fcnet_hiddens` and `vf_share_layers=False`, and different layers for the actor
-    and the critic set `critic={"fcnet_hiddens": …}`. `activation_fn` sets `fcnet_activation`, and
-    `log_std_init=0.0` sets `free_log_std=True`.
+    and the critic set `critic={"fcnet_hiddens": …}`. `activation_fn` sets `fcnet_activation`,
+    `log_std_init=0.0` sets `free_log_std=True`, and `ortho_init` sets `init`.
 
     Args:
         keywords: The arguments.
@@ -235,15 +227,25 @@ def _check_critic_can_be_added(argument: _Argument) -> None:
     of its own.
 
     Raises:
-        ConfigError: The algorithm has no critic, the layers are at a different place, or the model
-            config lets the actor and the critic share their layers.
+        ConfigError: The algorithm has no critic, or keeps states; the layers are at a different
+            place, or the model config lets the actor and the critic share their layers.
     """
     if argument.loop.learns_q_values:
         raise ConfigError(
             f"policy_kwargs: {argument.text}: {argument.loop.algorithm} has one network; expected"
             " one list of widths, as in [64, 64]."
         )
-    _check_place_of_layers(argument, _widths_of_sides(argument.value))
+    widths = _widths_of_sides(argument.value)
+    if argument.loop.keeps_states:
+        config = {
+            "fcnet_hiddens": widths.actor,
+            "critic": {"use_lstm": True, "fcnet_hiddens": widths.critic},
+        }
+        raise ConfigError(
+            f"policy_kwargs: {argument.text}: a critic with other layers than the actor needs a"
+            f" memory in its own config. Use model_config={shown(config)}, with the actor's memory."
+        )
+    _check_place_of_layers(argument, widths)
     shares_layers = argument.resolution.config.explicit.get("vf_share_layers")
     if shares_layers:
         raise _contradiction(argument.text, "vf_share_layers", value=False, given=shares_layers)
@@ -365,11 +367,24 @@ def _translate_log_std_init(argument: _Argument) -> dict[str, Any]:
     return {"free_log_std": True}
 
 
+def _translate_ortho_init(argument: _Argument) -> dict[str, Any]:
+    """Return the key for `ortho_init`: orthogonal initial weights, or PyTorch's own."""
+    if argument.loop.learns_q_values:
+        raise ConfigError(
+            f"policy_kwargs: {argument.text}: policies of Stable-Baselines3 for"
+            f" {argument.loop.algorithm} do not have it. Set init='orthogonal' in model_config."
+        )
+    if not isinstance(argument.value, bool):
+        raise ConfigError(f"policy_kwargs: {argument.text}: expected True or False.")
+    return {"init": "orthogonal" if argument.value else "fan_in_uniform"}
+
+
 #: Keyword argument → function that returns its model config keys.
 _TRANSLATIONS: dict[str, Callable[[_Argument], dict[str, Any]]] = {
     "net_arch": _translate_net_arch,
     "activation_fn": _translate_activation_fn,
     "log_std_init": _translate_log_std_init,
+    "ortho_init": _translate_ortho_init,
 }
 
 
@@ -388,10 +403,11 @@ def _check_place_in_net(
         ConfigError: The layers are at a different place, or the model has no such dense layers.
     """
     resolution = argument.resolution
-    if argument.loop.keeps_states:
+    if argument.loop.keeps_states and not resolution.config["memory_first"]:
         raise ConfigError(
             f"policy_kwargs: {argument.text}: Stable-Baselines3's layers come after the memory, but"
-            f" the catalog's before it. Set {key} in model_config.{critic_advice}"
+            f" memory_first=False puts them before it. Set {key} in model_config, or remove"
+            f" memory_first.{critic_advice}"
         )
     if has_images(resolution.request.obs):
         raise ConfigError(

@@ -13,6 +13,15 @@ from rlcatalog.config import RULES
 from rlcatalog_policy import UNSAVED_RULES
 from rlcatalog_sb3.spaces import Origin
 
+#: Keys whose defaults here follow Stable-Baselines3's own nets. They are kept too, because some of
+#: them decide which layers a model has, and so which weights fit.
+_ENGINE_KEYS = ("init", "memory_first", "lstm_two_biases")
+#: Values of these keys in files from before they were kept.
+_UNSAVED_ENGINE_KEYS: dict[str, Any] = {
+    "init": "normc",
+    "memory_first": False,
+    "lstm_two_biases": False,
+}
 #: The algorithm's attribute with the rules. Stable-Baselines3 saves all attributes, and restores
 #: them before it builds the policy.
 _RULES_ATTRIBUTE = "rlcatalog_rules"
@@ -31,8 +40,9 @@ def find_rules(algorithm: BaseAlgorithm | None, origin: Origin | None) -> dict[s
         # A new algorithm has made no step. One that has made steps was loaded from a file, and a
         # file of an earlier version has no such attribute.
         is_loaded = algorithm.num_timesteps > 0
-        rules_without_attribute = UNSAVED_RULES if is_loaded else {}
-        rules |= getattr(algorithm, _RULES_ATTRIBUTE, rules_without_attribute)
+        saved_rules = getattr(algorithm, _RULES_ATTRIBUTE, UNSAVED_RULES if is_loaded else None)
+        if saved_rules is not None:
+            rules = with_unsaved_keys(saved_rules)
     if origin is not None:
         for key in RULES:
             if key in origin.encoding:
@@ -47,5 +57,11 @@ def keep_rules(algorithm: BaseAlgorithm | None, config: Mapping[str, Any]) -> No
 
 
 def rules_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the rules of a model config."""
-    return {key: config[key] for key in RULES}
+    """Return the rules of a model config, and its values of keys that have defaults here."""
+    # Without rlcatalog-lstm, its key does not exist.
+    return {key: config[key] for key in (*RULES, *_ENGINE_KEYS) if key in config}
+
+
+def with_unsaved_keys(rules: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rules from a file, with those that files of earlier versions do not have."""
+    return {**_UNSAVED_ENGINE_KEYS, **rules}

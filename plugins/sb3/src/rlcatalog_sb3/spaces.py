@@ -24,15 +24,11 @@ MASK = "action_mask"
 #: Attribute of a flat action space that stores its origin. An attribute is enough, because wrappers
 #: of vector environments replace only observation spaces.
 ORIGIN = "rlcatalog_origin"
-#: Initialisers of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
-OFF_POLICY_INITIALIZERS = {
-    "fcnet_weights_initializer": "fan_in_uniform",
-    "fcnet_bias_initializer": "fan_in_uniform",
-    "conv_kernel_initializer": "fan_in_uniform",
-    "conv_bias_initializer": "fan_in_uniform",
-    "post_fcnet_weights_initializer": "fan_in_uniform",
-    "post_fcnet_bias_initializer": "fan_in_uniform",
-}
+#: Initial values of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
+OFF_POLICY_INIT = {"init": "fan_in_uniform"}
+#: The order of layers in the own nets of sb3-contrib's RecurrentPPO (`RecurrentActorCriticPolicy`),
+#: and the biases of `torch.nn.LSTM`.
+RECURRENT_DEFAULTS = {"memory_first": True, "lstm_two_biases": True}
 
 
 @dataclass(frozen=True)
@@ -184,9 +180,12 @@ def engine_defaults(observation_space: Space, action_space: Space) -> dict[str, 
 
     The actor and the critic have separate nets for vectors and share a net for images
     (`ActorCriticPolicy`, `net_arch`). A Gaussian's standard deviations do not depend on the
-    observation (`DiagGaussianDistribution`).
+    observation (`DiagGaussianDistribution`). Layers begin with orthogonal weights (`ortho_init`).
     """
-    defaults: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
+    defaults: dict[str, Any] = {
+        "vf_share_layers": has_images(SpaceInfo.read(observation_space)),
+        "init": "orthogonal",
+    }
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
         defaults["free_log_std"] = True
     return defaults
@@ -197,7 +196,7 @@ def q_learning_defaults() -> dict[str, Any]:
 
     The state value of a dueling network has the same layers as the advantages.
     """
-    return {**OFF_POLICY_INITIALIZERS, "vf_share_layers": True}
+    return {**OFF_POLICY_INIT, "vf_share_layers": True}
 
 
 def has_images(info: SpaceInfo) -> bool:
