@@ -161,6 +161,16 @@ def test_dense_layers_start_like_rays_own_net(build):
         assert_uniform(layer.bias, bound)
 
 
+def test_given_init_overrides_the_default_initializers():
+    module = build_module(PPOConfig(), model={"fcnet_hiddens": [8], "init": "orthogonal"})
+
+    layer = module.policy.model.hidden.layers[0]
+    # Orthogonal columns, with the gain of Stable-Baselines3.
+    columns = layer.weight.detach().T
+    torch.testing.assert_close(columns @ columns.T, 2 * torch.eye(4), rtol=1e-5, atol=1e-5)
+    assert not layer.bias.any()
+
+
 def test_given_initializer_overrides_the_default():
     module = build_module(PPOConfig(), model={"fcnet_weights_initializer": "zeros"})
 

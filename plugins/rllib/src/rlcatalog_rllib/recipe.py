@@ -153,6 +153,11 @@ def choose_parts(
         CatalogError: See `rlcatalog.Catalog.build`.
     """
     lookup_catalog = default_catalog() if catalog is None else catalog
+    if "init" in lookup_catalog.parse_config(model).explicit:
+        # It names the initial values of all layers, so the engine's for some of them give way.
+        defaults = {
+            key: value for key, value in defaults.items() if not key.endswith("_initializer")
+        }
     given_critic_config = None
     if has_action_critics and lookup_catalog.action_critic_config(model) is not None:
         policy_config = dict(model or {})
