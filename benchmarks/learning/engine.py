@@ -81,11 +81,13 @@ def play(env: Any, act: Act, seed: int, explore: bool) -> float:
 
 
 #: Defaults of the model config that have changed since the first results were kept: for all nets,
-#: for nets that see images, and for nets whose engine does not scale actions itself, as RLlib does.
-#: All runs name the values of that time, so that new ones can be compared with kept ones.
+#: for nets that see images, for nets whose engine does not scale actions itself, as RLlib does, and
+#: for nets under on-policy algorithms of Stable-Baselines3 and of ours. All runs name the values of
+#: that time, so that new ones can be compared with kept ones.
 KEPT_NUMBERS = {"scale_integers": False}
 KEPT_LAYOUT = {"image_layout": "hwc"}
 KEPT_BOUNDS = {"action_bounds": "clip"}
+KEPT_START = {"init": "normc", "memory_first": False, "lstm_two_biases": False}
 
 
 def model_config(task: Task, net: str, space: spaces.Space[Any], width: int = 64) -> dict[str, Any]:

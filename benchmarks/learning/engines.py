@@ -15,6 +15,7 @@ from benchmarks.learning import sb3_engine
 from benchmarks.learning.engine import (
     CLIP,
     KEPT_BOUNDS,
+    KEPT_START,
     Trained,
     model_config,
     note,
@@ -111,6 +112,7 @@ def _ours_model(task: Task, net: str, env: Any) -> dict[str, Any]:
         "vf_share_layers": images,
         "free_log_std": numbers,
         **KEPT_BOUNDS,
+        **KEPT_START,
         **model_config(task, net, space),
     }
     # sb3-contrib cuts a rollout's sequences only where episodes end.

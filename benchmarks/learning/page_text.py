@@ -3,8 +3,10 @@
 #: What differs between engines and nets although the settings are equal.
 DIFFERS = (
     "Initial weights. Under PPO, Stable-Baselines3 initialises its layers orthogonally, or in the"
-    " same way as PyTorch where the zoo sets `ortho_init: false`; rlcatalog uses `normc`. Under"
-    " SAC, TD3 and DQN, both use PyTorch's initialisation.",
+    " same way as PyTorch where the zoo sets `ortho_init: false`. rlcatalog's nets were trained with"
+    ' `init="normc"`, which was the default when the results were kept; now it is'
+    ' `"orthogonal"`. Under RLlib, and under SAC, TD3 and DQN, rlcatalog\'s nets start with the'
+    " defaults of today.",
     "Value loss. Stable-Baselines3 weights the mean squared error, and rlcatalog-ppo half of it,"
     " so rlcatalog-ppo gets twice the weight. In the easy tasks, both weights are 0.5, so"
     " rlcatalog-ppo's value loss counts half.",
@@ -25,8 +27,9 @@ DIFFERS = (
     "Masks. MaskablePPO requests them from the environment. rlcatalog-ppo finds them in the"
     " observation.",
     "Memory. RepeatPreviousEasy compares nets whose sizes differ by at most 1%. rlcatalog's LSTM"
-    " follows a dense layer; sb3-contrib's LSTM reads the observation and is followed by a dense"
-    " layer. rlcatalog-ppo trains on sequences as long as a rollout (`max_seq_len=32`), like"
+    " follows a dense layer, and has one bias for each gate (`memory_first=False` and"
+    " `lstm_two_biases=False`, the defaults when the results were kept); sb3-contrib's LSTM reads"
+    " the observation, is followed by a dense layer, and has two biases. rlcatalog-ppo trains on sequences as long as a rollout (`max_seq_len=32`), like"
     " sb3-contrib. With its default of 20, the LSTM reached only 0.90 to 0.99 (seeds 0 to 4).",
     "Attention. In RepeatPreviousEasy, it sees the last 32 steps (`attention_memory_inference` and"
     " `attention_memory_training`). This was chosen after runs with the default of 50, where two"

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from benchmarks.learning.engine import (
     CLIP,
     KEPT_BOUNDS,
+    KEPT_START,
     Trained,
     model_config,
     note,
@@ -77,7 +78,8 @@ def _on_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
     named |= {_NAMES[key]: _falling(given[key]) for key in given.get("decay", ())}
     kwargs = _own(given)
     if net == "catalog":
-        kwargs = {"model_config": {**KEPT_BOUNDS, **model_config(task, net, space)}}
+        config = {**KEPT_BOUNDS, **KEPT_START, **model_config(task, net, space)}
+        kwargs = {"model_config": config}
     algo = getattr(module, task.algorithm)(
         ours if net == "catalog" else own,
         envs,
