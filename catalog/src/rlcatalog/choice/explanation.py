@@ -268,6 +268,7 @@ def _add_sides(
     """Add to the row of each leaf which side of the model sees it, and what the critic does with
     it.
     """
+    spaces = {info.path: info for info in critic.preprocessor.info.walk()}
     scalings = critic.leaf_scalings(leaves)
     for row, leaf, scaling in zip(rows, leaves, scalings, strict=True):
         row["seen_by"] = []
@@ -279,7 +280,8 @@ def _add_sides(
         if critic.sees(leaf):
             row["seen_by"].append("critic")
             row["critic_scaling"] = scaling
-            row["critic_image"] = _describe_image(None, critic.image_layouts.get(leaf.path))
+            layout = critic.image_layouts.get(leaf.path)
+            row["critic_image"] = _describe_image(spaces.get(leaf.path), layout)
 
 
 class Line(NamedTuple):
@@ -546,7 +548,8 @@ def _describe_image(info: SpaceInfo | None, layout: ImageLayout | None) -> str:
     """
     if layout is None:
         if info is not None and lacks_channel_axis(info):
-            return f"numbers, not an image: for convolutions, use the shape {(*info.shape, 1)}"
+            shape = (*(info.shape or ()), 1)
+            return f"numbers, not an image: for convolutions, use the shape {shape}"
         return ""
     text = f"image of {layout}"
     if not layout.is_certain:

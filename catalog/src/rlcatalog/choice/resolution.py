@@ -618,7 +618,7 @@ def model_stages(
         part_request = part_request.replace(num_outputs=part_outputs, trunk_width=width)
         whole_request = part_request
         if part.slot == "trunk" and moved_layers:
-            keys = without_dense_layers(part.declaration.dense_layers)
+            keys = without_dense_layers(part.dense_layers)
             part_request = part_request.replace(config={**part_request.config, **keys})
         part_stages = _stages_of(part, part_request)
         if part.slot == "memory" and moved_layers:
@@ -654,7 +654,7 @@ def _layers_after_memory(parts: Sequence[Part], request: Request) -> list[DenseS
     has_memory = any(part.slot == "memory" for part in parts)
     if not has_memory or not request.config["memory_first"]:
         return []
-    return dense_layers(parts[0].declaration.dense_layers, request.config)
+    return dense_layers(parts[0].dense_layers, request.config)
 
 
 def _stages_after_memory(memory: Part, layers: list[DenseSpec], width: int | None) -> list[Stage]:

@@ -56,10 +56,7 @@ class ModelPart:
     @property
     def dense_layers(self) -> tuple[str, ...]:
         """The beginnings of the config keys of the dense layers with which the model ends."""
-        if self.chosen is None:
-            return ()
-        layers: tuple[str, ...] = self.chosen.declaration.dense_layers
-        return layers
+        return () if self.chosen is None else self.chosen.dense_layers
 
     @property
     def is_in_rllib_style(self) -> bool:

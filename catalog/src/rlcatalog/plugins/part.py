@@ -44,6 +44,7 @@ class Part:
         is_third_party: Whether the part belongs to a plugin that the public index does not
             list.
         is_plain: Whether the part is a plain module, which sees encoded observations only.
+        dense_layers: The beginnings of the config keys of the dense layers with which a trunk ends.
         undeclared: Whether the part is a registered class that declares no keys, such as one
             of RLlib's custom classes.
         address: `"distribution/name"`; for a registered class, only the name.
@@ -67,9 +68,11 @@ class Part:
         self.switch = declaration.switch
         self.slot = declaration.kind
         self.is_plain = False
+        self.dense_layers: tuple[str, ...] = ()
         if isinstance(declaration, ModelSpec):
             self.slot = declaration.slot
             self.is_plain = declaration.plain
+            self.dense_layers = declaration.dense_layers
         self.in_process = not self.distribution  # a class of the running program has none
         if self.in_process:
             self.address = self.name
