@@ -2,9 +2,9 @@
 TensorFlow.
 
 The expert is a rule of a few lines. The example records its actions, and then learns
-only from these records. The records contain environment actions, which may be discrete
-or continuous, so `policy.raw_action` converts them into raw actions, which
-`policy.evaluate` can score.
+only from these records. They contain the actions that the environment received.
+`policy.raw_action` converts them into raw actions, which `policy.evaluate` scores. The
+actions may be discrete or continuous.
 
 Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
 """

@@ -1,9 +1,10 @@
-"""The catalog's net and distribution in a single-file PPO in the style of CleanRL; the
-loop is untouched.
+"""A single-file PPO in the style of CleanRL, with a net and a distribution from the
+catalog.
 
 The agent uses `policy.as_module()`, an `nn.Module` that takes observations and returns
-an action distribution and values. CartPole's observations are vectors, which the module
-takes as they are; encode other kinds of observations with `policy.preprocess` first.
+an action distribution and values. The module takes CartPole's observations as they are,
+because they are vectors. Encode other kinds of observations with `policy.preprocess`
+first.
 
 Run the script with `python examples/cleanrl_ppo.py --env CartPole-v1 --seed 1`.
 """

@@ -1,7 +1,7 @@
 """Dueling double DQN in one file, with models from the catalog; PyTorch or TensorFlow.
 
-The catalog provides the preprocessor and the network, which `build_action_critic`
-builds. This file contains the replay buffer, the loss and the training loop.
+The catalog's `build_action_critic` builds the network and its preprocessor. This file
+contains the replay buffer, the loss and the training loop.
 
 It supports discrete actions, and models without a memory, including your own. If a Dict
 observation contains an action mask under `"action_mask"`, the forbidden actions are

@@ -1,5 +1,5 @@
-"""One lookup, in PyTorch and TensorFlow: the parts, why they were chosen, and a few
-steps with them.
+"""The parts that rlcatalog chooses for an environment, its reasons, and a few steps
+with the policy.
 
 Run it with `python examples/lookup.py --env Pendulum-v1 --framework tf`.
 """

@@ -1,9 +1,9 @@
 """A pretrained network from timm or `keras.applications` under PPO, on images: frozen,
 or fine-tuned.
 
-A dense layer follows the backbone's features, before the logits and the value. By
-default, the weights are random, so that nothing is downloaded; pass `--pretrained` to
-use pretrained ones.
+A dense layer reads the features of the backbone, and the logits and the value are
+computed from its outputs. By default, the weights are random, so that nothing is
+downloaded. Pass `--pretrained` to use pretrained ones.
 
 Run it with `python examples/pretrained_backbone.py --fine-tune` after `pip install
 timm`, or with `--framework tf`, which needs no other package.

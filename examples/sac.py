@@ -1,8 +1,8 @@
 """Soft actor-critic in one file, with models from the catalog; PyTorch or TensorFlow.
 
-The catalog provides the actor, a policy with a squashed Gaussian, and the critics,
-which `build_action_critic` builds. This file contains the replay buffer, the losses,
-the temperature and the training loop.
+The networks come from the catalog. The actor is a policy with a squashed Gaussian
+distribution, and `build_action_critic` builds the critics. This file contains the
+replay buffer, the losses, the temperature and the training loop.
 
 It supports a bounded Box of actions, and models without a memory, including your own.
 For a critic, the action is one more entry of the observation. Run it with

@@ -1,8 +1,8 @@
 """A catalog policy in skrl's PPO, with skrl's own trainer and memory.
 
-`CatalogEnv` builds the policy for the environment's spaces, and `CatalogModel` is the
-model for both of skrl's roles. Any model config works here; with a memory, use
-`rlcatalog_skrl.PPO_RNN` instead of `PPO`.
+`CatalogEnv` builds the policy for the environment's spaces. skrl's agent takes a model
+for the policy and a model for the value, and `CatalogModel` serves as both. Any model
+config works here. With a memory, use `rlcatalog_skrl.PPO_RNN` instead of `PPO`.
 
 Run the script with `python examples/skrl_ppo.py`, in a Python environment that contains
 skrl.

@@ -3,8 +3,8 @@ and trainer.
 
 tianshou takes an actor, a critic and a function that turns the actor's outputs into a
 `torch.distributions.Distribution`. `rlcatalog_torch.actor_critic(policy)` returns all
-three. A small class adapts the networks to tianshou, because its collector passes
-arrays and expects its actors to return a state.
+three. tianshou passes arrays to the networks and expects an actor to return a state, so
+a small class, `Part`, adapts them.
 
 Run the script with `python examples/tianshou_ppo.py`. It needs tianshou 2, which
 requires older packages than the other engines, so `make engines` installs it in a

@@ -1,12 +1,13 @@
 """The catalog's nets and distribution in TorchRL's PPO, with an ordinary TorchRL loop.
 
-TorchRL's modules read and write entries of a TensorDict.
-`rlcatalog_torch.actor_critic(policy)` returns what they are made of: an actor, a
-critic, and the catalog's distribution with the methods of `torch.distributions`.
+`rlcatalog_torch.actor_critic(policy)` returns an actor, a critic and a distribution
+with the methods of `torch.distributions`. The example wraps them in modules of TorchRL,
+which read and write entries of a TensorDict.
 
-TorchRL stores environment actions and not raw ones. The example therefore uses a
-Discrete space that starts at 0, where the two are the same. Run the script with `python
-examples/torchrl_ppo.py`, in a Python environment that contains TorchRL.
+TorchRL passes the sampled actions to the environment without converting them. The
+example therefore uses a Discrete action space that starts at 0, which needs no
+conversion. Run the script with `python examples/torchrl_ppo.py`, in a Python
+environment that contains TorchRL.
 """
 
 from __future__ import annotations

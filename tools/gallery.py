@@ -97,9 +97,10 @@ INTRODUCTION = [
     "",
     "# Examples",
     "",
-    "Each example is a short program, with a page that shows what it prints. Without",
-    "options, an example trains until it has learned something; the pages show runs on",
-    "two cores of a busy machine, many of them shorter. Most take `--framework tf`.",
+    "Each example is a short program, and its page shows what it prints. If you run it",
+    "without options, it trains until it has learned something. Many pages show a shorter",
+    "run, on two cores of a busy machine. Most examples also run in TensorFlow, with",
+    "`--framework tf`.",
     "",
 ]
 TRAINED_AGENTS = [
