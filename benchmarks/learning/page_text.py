@@ -56,13 +56,13 @@ After training, each policy plays 50 episodes. With PPO, it samples its actions 
 it takes the most likely action. The columns of the tables are:
 
 - *baseline* and *rlcatalog*: the interquartile mean of the returns over seeds, with its 95% bootstrap interval.
-- *difference*: the difference between rlcatalog and the baseline, paired by seed. It is a percentage of the range from
-  the return of random actions to the best return. We claim that rlcatalog is not worse by more than 10% of the range,
-  so the lower end of the interval should be at least {mark}%. If the interval contains 0 and reaches below {mark}%, the
-  comparison is undecided, and the table estimates how many seeds would decide it. With fewer than {fewest} seeds, we
-  claim nothing.
-- *better*: the probability of improvement (Agarwal et al. 2021). This is the share of all pairs of a run with rlcatalog
-  and a run of the baseline in which rlcatalog has the higher return. A tie counts as half.
+- *difference*: the return with rlcatalog minus the return of the baseline, paired by seed. It is a percentage of the
+  range from the return of random actions to the best return. We claim that rlcatalog is not worse by more than 10% of
+  the range, so the lower end of the interval should be at least {mark}%. If the interval contains 0 and reaches below
+  {mark}%, the comparison is undecided, and the table estimates how many seeds would decide it. With fewer than
+  {fewest} seeds, we claim nothing.
+- *better*: the probability of improvement (Agarwal et al. 2021). Each run with rlcatalog is compared with each run of
+  the baseline. The column shows how often rlcatalog has the higher return. A tie counts as half.
 - *cost*: CPU seconds for 1,000 training steps with one thread, for the baseline and for rlcatalog.
 
 ## Tasks with published settings
@@ -95,9 +95,13 @@ unless the last column names different ones. We found no published result for Re
 ### Settings and sources
 
 The following list shows the settings for each task and where they come from. Most names in the settings are those of
-the engines. `value` is the weight of the mean squared value error. `decay` lists the settings that decrease linearly
-to 0. `scaled` lists what is divided by its running standard deviation. `own` contains the arguments of Stable-Baselines3's
-policy, and `model` or `extractor` contains rlcatalog's model config.
+the engines. These names are not:
+
+- `value` is the weight of the mean squared value error.
+- `decay` lists the settings that decrease linearly to 0.
+- `scaled` lists what is divided by its running standard deviation.
+- `own` contains the arguments of Stable-Baselines3's policy.
+- `model` or `extractor` contains rlcatalog's model config.
 
 {settings}
 Even with equal settings, these differences remain:
