@@ -11,8 +11,9 @@ LOWEST := .venv-lowest
 NEWEST := .venv-newest
 ENGINES := .venv-engines
 ENVIRONMENTS := .venv-environments
-# What examples and bridges need and nothing else may see: requirements/skrl.txt, rsl_rl.txt and timm.txt say why.
-BESIDE := $(VENV)/.skrl $(VENV)/.rsl_rl $(VENV)/.timm
+# What examples and bridges need and nothing else may see: requirements/skrl.txt, rsl_rl.txt, timm.txt and server.txt say
+# why.
+BESIDE := $(VENV)/.skrl $(VENV)/.rsl_rl $(VENV)/.timm $(VENV)/.server
 # Their tests run in a process of their own, which sees these folders.
 BRIDGES := plugins/rsl_rl plugins/skrl
 BRIDGES_PATH := $(VENV)/rsl_rl:$(VENV)/skrl

@@ -22,6 +22,8 @@ TOGETHER = ("build", "demo", "torch", "dev", "docs", "dist")
 ALONE = ("without_dependencies", "skrl", "rsl_rl", "timm", "compare", "peers")
 #: Installed into an environment of its own.
 ENGINES = "engines"
+#: Installed without dependencies, but lists all of them, so resolved with them.
+SERVER = "server"
 #: Each belongs to one version of PyTorch: change them together with it, by hand.
 FOLLOW_TORCH = ("torchvision", "triton")
 _PIN = re.compile(r"^([\w.-]+)(\[[\w,-]+\])?==([^\s;]+)", re.MULTILINE)
@@ -115,6 +117,7 @@ def newest() -> dict[str, dict[str, str]]:
     for file in ALONE:
         versions[file] = resolve(list(pins(file)), "--no-deps")
     versions[ENGINES] = resolve([torch, *pins(ENGINES)])
+    versions[SERVER] = resolve(list(pins(SERVER)))
     return versions
 
 
