@@ -36,6 +36,10 @@ class MemoryConfig(msgspec.Struct, frozen=True, kw_only=True):
     acme_size: Annotated[int, Meta(ge=1, description="width of the state")] = 5
 
 
+class SwitchedConfig(AcmeConfig, frozen=True, kw_only=True):
+    acme_net_use: Annotated[bool, Meta(description="switch the trunk on")] = False
+
+
 class HeadConfig(msgspec.Struct, frozen=True, kw_only=True):
     acme_goal: Annotated[bool, Meta(description="switch the head on")] = False
 
@@ -45,6 +49,10 @@ def examples():
         Example(VECTOR, spaces.Discrete(3, start=1)),
         Example(spaces.Box(0, 255, (5, 5, 1), np.uint8), spaces.Box(-1, 1, (2,))),
     ]
+
+
+def switched_examples():
+    return [Example(VECTOR, spaces.Discrete(3), {"acme_net_use": True})]
 
 
 def memory_examples():

@@ -45,6 +45,17 @@ def trunk(cls, **fields):
     return faulty_parts.spec(f"faulty_parts:{cls}", **fields)
 
 
+def switched_trunk(cls, **fields):
+    """Return the declaration of a trunk that its name or its switch chooses."""
+    return trunk(
+        cls,
+        config="faulty_parts:SwitchedConfig",
+        switch="acme_net_use",
+        examples="faulty_parts:switched_examples",
+        **fields,
+    )
+
+
 def trunk_in_tf(cls):
     """Return the declaration of a trunk that is sound in PyTorch, with this class in TensorFlow."""
     return faulty_parts.spec(targets={**BOTH, "tf": f"faulty_parts_tf:{cls}"})
@@ -61,6 +72,13 @@ def match_vectors_only(request):
     return Match(Rank.FALLBACK, "a vector")
 
 
+def match_if_named(request):
+    """Match by the part's name only, whatever its switch says."""
+    if request.is_named:
+        return Match(Rank.SPECIFIC, "named")
+    return Match(None, "not named")
+
+
 def describe_too_wide(request):
     return [*faulty_parts.describe(request)[:-1], Stage("logits", (99,))]
 
@@ -71,6 +89,12 @@ def describe_too_many_weights(request):
 
 #: Check → the faulty parts that it finds, each with the cause in its message.
 FAULTS = {
+    "has_a_way_in": [
+        (
+            switched_trunk("Net", match=match_if_named),
+            "its switch 'acme_net_use' does not select it",
+        )
+    ],
     "has_a_summary": [(trunk("Net", summary=" "), "its summary is ' '")],
     "keys_are_described": [
         (
@@ -129,6 +153,11 @@ FAULTS = {
         (
             trunk("Net", reads=("vf_share_layers",)),
             "change nothing in any of its examples: vf_share_layers",
+        ),
+        # Its switch has no effect beside its name, which is no fault.
+        (
+            switched_trunk("IgnoresItsKey"),
+            "change nothing in any of its examples: acme_width. Hint",
         ),
     ],
     "undeclared_keys_have_none": [
@@ -211,6 +240,7 @@ def test_check_finds_its_fault_and_names_the_part(check, spec, cause):
     "spec",
     [
         pytest.param(faulty_parts.spec(targets=BOTH), id="trunk"),
+        pytest.param(switched_trunk("Net"), id="trunk-with-a-switch"),
         pytest.param(faulty_parts.memory(), id="memory"),
         pytest.param(faulty_parts.head(), id="head"),
     ],

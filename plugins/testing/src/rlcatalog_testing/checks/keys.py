@@ -20,11 +20,12 @@ from rlcatalog_testing.examples import Example, quiet
 from rlcatalog_testing.passes import ModelTrial, array_of, kit_of
 
 MODELS = ("trunk", "memory", "head")
-#: The kernel's keys that change batches, observations and names, but not a model's outputs.
+#: The kernel's keys that change batches, observations, names and the order of a model's layers, but
+#: not what a single part computes.
 ELSEWHERE = (
     "max_seq_len", "_time_major", "check_observations", "action_mask_key", "custom_model",
     "custom_model_config", "memory", "memory_config", "custom_action_dist", "custom_preprocessor",
-    "observation_filter", "action_bounds",
+    "observation_filter", "action_bounds", "memory_first",
 )  # fmt: skip
 #: Errors that reject a combination of keys, which also counts as an effect.
 _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
@@ -35,9 +36,14 @@ NO_CHANGE: Mapping[str, Any] = {}
 def _declared_keys(subject: Subject) -> list[Key]:
     """Return the declared keys that change a part's outputs; for plain modules, rlcatalog declares
     the keys.
+
+    The part's own switch is left out: it chooses the part, and has no effect on a part that the
+    config names. The check `has_a_way_in` covers it.
     """
     keys = subject.catalog.schema.keys
     ignored = set(ELSEWHERE)
+    if subject.part.switch is not None:
+        ignored.add(subject.part.switch)
     if subject.part.is_plain:
         ignored.update(PLAIN_KEYS)
     names = subject.catalog.config_keys(subject.part)
@@ -57,7 +63,7 @@ def _declares_keys(subject: Subject) -> bool:
 )
 def declared_keys_have_an_effect(subject: Subject) -> None:
     """A different value for a declared key changes the shapes, the weights or the outputs, or is
-    rejected.
+    rejected. The part's switch is left out, because the check `has_a_way_in` tests it.
     """
     idle = [key.name for key in _declared_keys(subject) if not _has_effect(subject, key)]
     require(
