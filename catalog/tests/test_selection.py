@@ -444,6 +444,26 @@ def test_reason_of_switch_without_match_offers_the_switch_only():
     assert reason_beside_fcnet(part) == "acme_on is not set; to choose it: acme_on=True"
 
 
+def test_reason_of_a_set_switch_is_that_another_part_is_named():
+    part = make_model("net", match=match_as(None), switch="acme_on")
+    fcnet = make_model("fcnet", match=match_as(Rank.GENERIC), distribution="rlcatalog-fcnet")
+    request = make_request(config={"acme_on": True})
+
+    choice = choose("trunk", [part, fcnet], request, named=fcnet, named_by="custom_model")
+
+    assert reason_of(choice, "net") == "acme_on is set, but the config names 'fcnet'"
+
+
+def test_saved_choice_is_kept_beside_the_switch_of_another():
+    part = make_model("net", match=match_as(Rank.GENERIC), switch="acme_on")
+    fcnet = make_model("fcnet", match=match_as(Rank.GENERIC), distribution="rlcatalog-fcnet")
+    request = make_request(config={"acme_on": True}).replace(is_repeated=True)
+
+    choice = choose("trunk", [part, fcnet], request, named=fcnet, named_by="custom_model")
+
+    assert choice.part is fcnet
+
+
 def test_reason_of_built_in_part_offers_nothing():
     part = make_model("visionnet", match=match_as(Rank.GENERIC), distribution="rlcatalog-visionnet")
 

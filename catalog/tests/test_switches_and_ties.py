@@ -13,7 +13,15 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Match, ModelSpec, Rank, Request, SpaceInfo
+from rlcatalog import (
+    ActionDistSpec,
+    Match,
+    ModelSpec,
+    PreprocessorSpec,
+    Rank,
+    Request,
+    SpaceInfo,
+)
 from rlcatalog.errors import AmbiguousChoiceError, PartError
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
@@ -125,13 +133,131 @@ def test_built_in_parts_have_their_switch(name, switch):
     assert part.declaration.switch == switch
 
 
-def test_named_memory_overrides_the_switch_of_another():
-    config = {"custom_model": "lstm", "use_attention": True}
+def count_two(action, config):
+    return 2
 
-    memory = explain_slot(make_catalog(), "memory", config)
 
-    assert memory["chosen"] == "lstm"
-    assert memory["reason"] == "named in the config"
+def size_of_wrapper(action, config, inner_size):
+    return inner_size
+
+
+@pytest.fixture
+def catalog_of_switches(make_plugin):
+    """Return a catalog with a trunk, a head, a distribution and a preprocessor, each with a switch,
+    and with a head and a wrapping distribution without one.
+    """
+    trunk = ModelSpec(
+        "acme_net",
+        {"torch": "made_up_acme:Net"},
+        "made up",
+        switch="acme_on",
+        config="made_up_acme:Config",
+    )
+    targets = {"torch": "made_up_acme:Head"}
+    head = ModelSpec("acme_turn", targets, "made up", slot="head")
+    switched_head = ModelSpec(
+        "acme_aim",
+        targets,
+        "made up",
+        slot="head",
+        switch="acme_aim_on",
+        config="made_up_acme:Config",
+    )
+    dist = ActionDistSpec(
+        "emca_dist",
+        {"torch": "made_up_emca:Dist"},
+        "made up",
+        size=count_two,
+        switch="emca_on",
+        config="made_up_emca:Config",
+    )
+    wrapper = ActionDistSpec(
+        "emca_wrapper",
+        {"torch": "made_up_emca:Wrapper"},
+        "made up",
+        size=size_of_wrapper,
+        wraps_default=True,
+    )
+    codec = PreprocessorSpec(
+        "omca_codec",
+        {"numpy": "made_up_omca:Codec"},
+        "made up",
+        switch="omca_on",
+        config="made_up_omca:Config",
+    )
+    return make_catalog(
+        make_plugin(
+            "acme",
+            switches=["acme_on", "acme_aim_on"],
+            models=[trunk, head, switched_head],
+        ),
+        make_plugin("emca", switches=["emca_on"], action_dists=[dist, wrapper]),
+        make_plugin("omca", switches=["omca_on"], preprocessors=[codec]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "cause"),
+    [
+        pytest.param(
+            {"custom_model": "lstm", "use_attention": True},
+            "custom_model='lstm' and use_attention=True each choose a memory",
+            id="memory",
+        ),
+        pytest.param(
+            {"memory": "lstm", "use_attention": True},
+            "memory='lstm' and use_attention=True each choose a memory",
+            id="memory-by-its-key",
+        ),
+        pytest.param(
+            {"custom_model": "fcnet", "acme_on": True},
+            "custom_model='fcnet' and acme_on=True each choose a trunk",
+            id="trunk",
+        ),
+        pytest.param(
+            {"custom_model": "acme_turn", "acme_aim_on": True},
+            "custom_model='acme_turn' and acme_aim_on=True each choose a head",
+            id="head",
+        ),
+        pytest.param(
+            {"custom_action_dist": "categorical", "emca_on": True},
+            "custom_action_dist='categorical' and emca_on=True each choose an action distribution",
+            id="distribution",
+        ),
+        pytest.param(
+            {"custom_preprocessor": "none", "omca_on": True},
+            "custom_preprocessor='none' and omca_on=True each choose a preprocessor",
+            id="preprocessor",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:custom_preprocessor:DeprecationWarning")
+def test_name_and_switch_of_two_parts_are_an_error(catalog_of_switches, config, cause):
+    with pytest.raises(AmbiguousChoiceError, match="each choose") as caught:
+        catalog_of_switches.explain(THREE_FEATURES, TWO_ACTIONS, config)
+
+    assert cause in str(caught.value)
+
+
+def test_name_beside_the_switch_of_another_slot_is_accepted(catalog_of_switches):
+    config = {"custom_model": "fcnet", "use_lstm": True}
+
+    assert explain_slot(catalog_of_switches, "model", config)["chosen"] == "fcnet"
+    assert explain_slot(catalog_of_switches, "memory", config)["chosen"] == "lstm"
+
+
+def test_name_beside_the_switch_of_the_same_part_is_accepted(catalog_of_switches):
+    config = {"custom_model": "acme_net", "acme_on": True}
+
+    assert explain_slot(catalog_of_switches, "model", config)["chosen"] == "acme_net"
+
+
+def test_named_wrapper_wraps_the_switched_on_distribution(catalog_of_switches):
+    config = {"custom_action_dist": "emca_wrapper", "emca_on": True}
+
+    resolution = catalog_of_switches.resolve(THREE_FEATURES, TWO_ACTIONS, config, "torch")
+
+    assert [plan.part.name for plan in resolution.dists.walk()] == ["emca_wrapper", "emca_dist"]
 
 
 # --- declarations ---------------------------------------------------------------------------------

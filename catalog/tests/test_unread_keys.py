@@ -270,11 +270,6 @@ def test_layer_keys_without_effect_are_unread(catalog, obs, config, unread):
         pytest.param({"no_final_linear": True}, [], id="no-final-layer-without-memory"),
         pytest.param({"max_seq_len": 7}, ["max_seq_len"], id="sequences-without-memory"),
         pytest.param({"max_seq_len": 7, "use_attention": True}, [], id="sequences-of-attention"),
-        pytest.param(
-            {"custom_model": "lstm", "use_attention": True},
-            ["use_attention"],
-            id="switch-of-another-memory-than-the-named-one",
-        ),
     ],
 )
 def test_memory_keys_without_effect_are_unread(catalog, config, unread):

@@ -1,7 +1,7 @@
 """Selection rule: which part fills a slot. The first step that finds a part decides.
 
 1. The part that the config names, by its name or by a switch that is on. If it does not fit, this
-  is an error: no other part takes its place.
+  is an error: no other part takes its place. Two keys that choose different parts are an error.
 2. A matching part that the running program registered with `match` or `kinds`, regardless of
   its rank.
 3. The listed part with the best rank. Listed parts are the ones in the public index and
@@ -78,6 +78,7 @@ def choose(
     request: Request,
     *,
     named: Part | None = None,
+    named_by: str | None = None,
     prefer: Sequence[str] = (),
 ) -> Choice:
     """Choose a part for one slot, by this module's selection rule.
@@ -87,10 +88,13 @@ def choose(
         parts: The candidates.
         request: The request.
         named: The part that the config names.
+        named_by: The config key that names it. If None, it may be named beside the switch of
+            another part.
         prefer: Distributions that count as listed and win ties, most preferred first.
 
     Raises:
-        AmbiguousChoiceError: Two candidates match equally well, or two of a slot's switches are on.
+        AmbiguousChoiceError: Two candidates match equally well, two of a slot's switches are on, or
+            a switch selects another part than the named one.
         NoMatchError: The part that the config names, or whose switch is on, does not fit.
         UnsupportedSpaceError: The same, for a preprocessor or a distribution that is named.
         PartError: A candidate's match function raises, or does not return a Match.
@@ -98,11 +102,13 @@ def choose(
     candidates = list(parts)
     switched_on = [part for part in candidates if part.declaration.is_on(request.config)]
     if named is not None:
+        if named_by is not None:
+            _refuse_other_switches(slot, named, named_by, switched_on, request)
         answer = _answer_of_named(slot, named, request)
-        return _choice(slot, named, _NAMED, [answer], candidates)
+        return _choice(slot, named, _NAMED, [answer], candidates, request)
     if switched_on:
         best = _match_of_switch(slot, switched_on, request)
-        return _choice(slot, best.part, best.match.why, [best], candidates)
+        return _choice(slot, best.part, best.match.why, [best], candidates, request)
     verdicts = []
     for group in _groups(slot, candidates, request, prefer):
         answers = [Verdict(part, match_of(part, request)) for part in group]
@@ -110,8 +116,15 @@ def choose(
         matches = [answer for answer in answers if answer.match.rank is not None]
         if matches:
             best = _best(slot, matches, request, prefer)
-            return _choice(slot, best.part, best.match.why, verdicts, candidates)
-    return _choice(slot, part=None, why="nothing matches", verdicts=verdicts, candidates=candidates)
+            return _choice(slot, best.part, best.match.why, verdicts, candidates, request)
+    return _choice(
+        slot,
+        part=None,
+        why="nothing matches",
+        verdicts=verdicts,
+        candidates=candidates,
+        request=request,
+    )
 
 
 def _choice(
@@ -120,6 +133,7 @@ def _choice(
     why: str,
     verdicts: list[Verdict],
     candidates: Iterable[Part],
+    request: Request,
 ) -> Choice:
     """Return the choice of a part: its answer comes first, then the others that were considered by
     their rank, then the candidates that were not.
@@ -130,7 +144,7 @@ def _choice(
         return answer.part is not part, -rank
 
     verdicts.sort(key=place)
-    others = _not_considered(slot, part, candidates, verdicts)
+    others = _not_considered(slot, part, candidates, verdicts, request)
     return Choice(part, why, (*verdicts, *others))
 
 
@@ -288,12 +302,21 @@ def _match_of_switch(slot: str, parts: Sequence[Part], request: Request) -> Verd
 
 
 def _not_considered(
-    slot: str, chosen: Part | None, candidates: Iterable[Part], verdicts: Sequence[Verdict]
+    slot: str,
+    chosen: Part | None,
+    candidates: Iterable[Part],
+    verdicts: Sequence[Verdict],
+    request: Request,
 ) -> Iterator[Verdict]:
     """Yield a verdict for each other candidate: why it was not considered, and how to choose it."""
     considered = {id(answer.part) for answer in verdicts}  # a part has no hash
     for part in candidates:
         if id(part) in considered:
+            continue
+        if chosen is not None and part.declaration.is_on(request.config):
+            # A switch decides unless the config names another part.
+            why = f"{part.switch} is set, but the config names {chosen.name!r}"
+            yield Verdict(part, Match(rank=None, why=why))
             continue
         if _needs_name_or_switch(part):
             why = "only chosen by name"
@@ -353,6 +376,40 @@ def _has_code(part: Part, request: Request) -> bool:
 
 
 # --- errors ---------------------------------------------------------------------------------------
+
+
+def _refuse_other_switches(
+    slot: str, named: Part, named_by: str, switched_on: Sequence[Part], request: Request
+) -> None:
+    """Raise an error if a switch selects another part than the one that the config names, unless
+    that part does not fit.
+
+    A saved policy keeps the part that its config names.
+    """
+    if request.is_repeated:
+        return
+    switches = []
+    for part in switched_on:
+        if part.address != named.address and match_of(part, request).rank is not None:
+            switches.append(str(part.switch))
+    if switches:
+        raise keys_that_choose_one_slot(slot, [named_by, *switches], request)
+
+
+def keys_that_choose_one_slot(
+    slot: str, keys: Sequence[str], request: Request
+) -> AmbiguousChoiceError:
+    """Return the error for several config keys that each choose a part for the same slot; the
+    first one may stay, so it is the last to remove.
+    """
+    noun = slot.replace("action_dist", "action distribution")
+    article = "an" if noun.startswith("a") else "a"
+    first_key, *others = keys
+    settings = [f"{key}={shown(request.config.get(key))}" for key in keys]
+    return AmbiguousChoiceError(
+        f"{slot}: {' and '.join(settings)} each choose {article} {noun}, but there is only one."
+        f" Remove {' or '.join(others)} from the config, or {first_key}."
+    )
 
 
 def _several_switched_on(slot: str, parts: Sequence[Part]) -> AmbiguousChoiceError:

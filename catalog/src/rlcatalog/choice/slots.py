@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rlcatalog import public_index
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import Code, in_process
-from rlcatalog.choice.selection import Choice, choose, chosen_before
+from rlcatalog.choice.selection import (
+    KEYS,
+    Choice,
+    choose,
+    chosen_before,
+    keys_that_choose_one_slot,
+)
 from rlcatalog.errors import (
-    AmbiguousChoiceError,
     ConfigError,
     NoMatchError,
     UnsupportedSpaceError,
-    shown,
 )
 from rlcatalog.observations.visible_observation import VisibleObservation
-from rlcatalog.plugins import Part, Request
+from rlcatalog.plugins import ActionDistSpec, Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
@@ -153,7 +157,9 @@ class Slots:
             named = None
             # explain() shows no candidates for children, so codecs for other classes are not asked.
             candidates = self._codecs_of_child(info)
-        choice = self._choose("preprocessor", request, named, candidates)
+        choice = self._choose(
+            "preprocessor", request, named, candidates, named_by="custom_preprocessor"
+        )
         if choice.part is None:
             raise self._no_preprocessor(request)
         return choice
@@ -219,7 +225,10 @@ class Slots:
     ) -> Choice:
         """Choose a distribution; never `outer`, which wraps the chosen one."""
         candidates = [part for part in self._parts.get("action_dist", ()) if part is not outer]
-        choice = self._choose("action_dist", request, named, candidates)
+        named_by: str | None = "custom_action_dist"
+        if named is not None and _wraps_another(named):
+            named_by = None  # a switch may select the distribution inside it
+        choice = self._choose("action_dist", request, named, candidates, named_by)
         if choice.part is None:
             self._refuse_missing("action_dist", request)
             info = request.space_for("action_dist")
@@ -298,7 +307,8 @@ class Slots:
         if custom is not None:
             named[custom.slot] = custom
         if memory is not None:
-            self._refuse_other_memories(memory, custom, request)
+            if "memory" in named:  # by custom_model
+                raise keys_that_choose_one_slot("memory", ["memory", "custom_model"], request)
             named["memory"] = memory
         return named
 
@@ -321,22 +331,6 @@ class Slots:
             raise NoMatchError(f"No installed model fits {space} ({trunk.reasons()}).")
         return {"trunk": trunk, "memory": memory}
 
-    def _refuse_other_memories(self, memory: Part, custom: Part | None, request: Request) -> None:
-        """Raise an error if another key than `memory` chooses a memory, too."""
-        others = []
-        if custom is not None and custom.slot == "memory":
-            others.append("custom_model")
-        for part in self._parts.get("memory", ()):
-            if part.declaration.is_on(request.config) and part.address != memory.address:
-                others.append(str(part.switch))
-        if not others:
-            return
-        settings = [f"{key}={shown(request.config[key])}" for key in ("memory", *others)]
-        raise AmbiguousChoiceError(
-            f"memory: {' and '.join(settings)} each choose a memory, but there is only one. Remove"
-            f" {' or '.join(others)} from the config, or memory."
-        )
-
     def _model_part(
         self, slot: str, request: Request, named: Mapping[str, Part], pins: PartAddresses | None
     ) -> Choice:
@@ -347,7 +341,10 @@ class Slots:
         named_part = named.get(slot)
         if pins is not None and named_part is None:
             return Choice(part=None, why="empty when the policy was saved")
-        return self._choose(slot, request, named_part, self._parts.get(slot, ()))
+        named_by = KEYS[slot]
+        if slot == "memory" and request.config.get("memory") is None:
+            named_by = "custom_model"
+        return self._choose(slot, request, named_part, self._parts.get(slot, ()), named_by)
 
     def choose_trunk(self, request: Request, name: str | Code | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
@@ -363,12 +360,19 @@ class Slots:
     # --- packages that cannot be used -------------------------------------------------------------
 
     def _choose(
-        self, slot: str, request: Request, named: Part | None, candidates: Iterable[Part]
+        self,
+        slot: str,
+        request: Request,
+        named: Part | None,
+        candidates: Iterable[Part],
+        named_by: str | None = None,
     ) -> Choice:
-        """Choose a part for a slot, unless an unusable package also has candidates for it."""
+        """Choose a part for a slot, unless an unusable package also has candidates for it; see
+        `choose`.
+        """
         if named is None and self._failed:
             self._refuse_missing(slot, request, among=self._failed)
-        return choose(slot, candidates, request, named=named, prefer=self.prefer)
+        return choose(slot, candidates, request, named=named, named_by=named_by, prefer=self.prefer)
 
     def _refuse_missing(
         self, slot: str, request: Request, among: Collection[str] | None = None
@@ -400,6 +404,11 @@ class Slots:
         for owner in owners:
             if among is None or owner in among:
                 self.registry.explain_missing(what, owner)  # raises an error if it is not loaded
+
+
+def _wraps_another(dist: Part) -> bool:
+    declaration = dist.declaration
+    return isinstance(declaration, ActionDistSpec) and declaration.wraps_default
 
 
 def _can_fit_child(codec: Part, child: SpaceInfo) -> bool:
