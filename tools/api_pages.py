@@ -180,6 +180,10 @@ def index(made: dict[Path, str]) -> str:
             " for plugins. Names that are",
             "not listed may change without notice.",
             "",
+            "In a clone, these files contain only the names: `make docs` builds the site with the"
+            " docstrings. In Python,",
+            "`help(rlcatalog.build)` shows the docstring of a name.",
+            "",
             *rows,
             "",
             "```{toctree}",

@@ -11,12 +11,15 @@ import types
 
 import gymnasium as gym
 import msgspec
+import numpy as np
 import pages
 import plugins_page
 import pytest
 import warm
+from gymnasium import spaces
 from page_texts import PACKAGES, ROOT, between, blocks, quoted, read, rows, run
 
+import rlcatalog
 from rlcatalog import Rank, Request, SpaceInfo, errors
 from rlcatalog.plugins import declarations, hookspecs
 from rlcatalog.plugins.loader import HOOK_RETURNS
@@ -414,6 +417,52 @@ def test_plain_plugin_of_the_guide_passes_the_kit(plain_plugin_catalog):
         "works_for_a_part_of_an_observation",
     ):
         assert statuses[f"trunk-acme_small-{check}-torch"] == "passed"
+
+
+@pytest.fixture
+def bounded_plugin(tmp_path, monkeypatch, one_thread):
+    """The guide's plugin of a distribution with bounds, written below a folder for imports."""
+    package = tmp_path / "acme_bounded"
+    package.mkdir()
+    files = {
+        "__init__.py": "",
+        "plugin.py": find_block("docs/plugins.md", "acme_bounded.torch"),
+        "torch.py": find_block("docs/plugins.md", "class Kumaraswamy"),
+    }
+    for name, code in files.items():
+        (package / name).write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return PluginEntryPoint(
+        "acme_bounded.plugin", "acme-bounded", requires=("rlcatalog>=0.1,<0.2",)
+    )
+
+
+def test_bounded_distribution_of_the_guide_passes_the_kit(bounded_plugin):
+    catalog = isolated_catalog(
+        "rlcatalog-torch",
+        "rlcatalog-preprocessors",
+        "rlcatalog-fcnet",
+        "rlcatalog-categorical",
+        "rlcatalog-multi-action",
+        bounded_plugin,
+    )
+
+    outcomes = check_plugin("acme-bounded", catalog=catalog)
+
+    statuses = [outcome.status for outcome in outcomes]
+    assert statuses.count("passed") > 15
+    policy = rlcatalog.build(
+        spaces.Box(-1, 1, (3,), np.float32),
+        spaces.Box(0, 5, (2,), np.float32),
+        {"custom_action_dist": "acme_bounded"},
+        "torch",
+        catalog=catalog,
+    )
+    step = policy.act(np.zeros((64, 3), np.float32))
+    # Raw actions within the bounds are not scaled to them again.
+    np.testing.assert_array_equal(step.action, step.raw_action)
+    assert step.action.min() >= 0
+    assert step.action.max() > 1
 
 
 def test_kit_asks_for_the_examples_that_the_guide_declares(plain_plugin_catalog):
