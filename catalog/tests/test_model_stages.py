@@ -24,7 +24,11 @@ def declare_part(name, slot, **fields):
 
 
 def make_request(*, vf_share_layers=True, vf_memory="own"):
-    config = {"vf_share_layers": vf_share_layers, "vf_memory": vf_memory}
+    config = {
+        "vf_share_layers": vf_share_layers,
+        "vf_memory": vf_memory,
+        "memory_first": False,
+    }
     return Request(THREE_FEATURES, ACTION, config, "torch")
 
 
@@ -236,7 +240,7 @@ def test_trunk_and_memory_are_described_for_unclaimed_entries(calls, make_part, 
     request = Request(
         SpaceInfo.read(space),
         SpaceInfo.read(Discrete(2), "action"),
-        {"vf_share_layers": True, "vf_memory": "own"},
+        {"vf_share_layers": True, "vf_memory": "own", "memory_first": False},
         preprocessor=isolated_catalog("rlcatalog-preprocessors").preprocessor_for(space),
     )
     # This head reads the entry "mask" itself, and leaves the entry "a" to the trunk.

@@ -526,5 +526,5 @@ def test_part_may_have_a_relaxed_distribution(framework):
 def test_joint_distribution_for_another_space_is_refused(framework, name):
     space = {"one_of": Tuple([Discrete(2)]), "multi_action": MIXED}[name]
 
-    with pytest.raises(UnsupportedSpaceError, match="needs a"):
+    with pytest.raises(UnsupportedSpaceError, match="which does not fit"):
         class_of(framework, space, {"custom_action_dist": name})

@@ -43,7 +43,7 @@ def env_class():
         def step(self, action):
             self.t += 1
             obs = self._observe()
-            return obs, float(obs[0] * action), False, self.t == 4, {}
+            return obs, float(obs[0] * (1 + action)), False, self.t == 4, {}
 
         def _observe(self):
             return self.np_random.uniform(-1, 1, 2).astype(np.float32)

@@ -430,7 +430,9 @@ LSTM_SHARED_WITH_CRITIC = {**LSTM_OF_6_UNITS, "vf_share_layers": True}
 def test_recurrent_policy_evaluates_like_a_catalog_policy():
     # Actor and critic share an LSTM of 6 units.
     model = make_recurrent_ppo("CartPole-v1", LSTM_SHARED_WITH_CRITIC)
-    policy = rlcatalog.build(model.observation_space, model.action_space, LSTM_SHARED_WITH_CRITIC)
+    # The layers of a catalog policy with the order and the biases of sb3-contrib's.
+    config = {**LSTM_SHARED_WITH_CRITIC, "memory_first": True, "lstm_two_biases": True}
+    policy = rlcatalog.build(model.observation_space, model.action_space, config)
     policy.model.set_weights(model.policy.model.get_weights())
     # Three sequences of four steps, and the LSTM's state before each sequence.
     obs = torch.randn(12, 4)

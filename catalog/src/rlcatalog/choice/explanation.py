@@ -18,7 +18,8 @@ from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.observations import Leaf
 from rlcatalog.observations.embeddings import embedded_leaves
-from rlcatalog.spaces import ImageLayout, SpaceInfo, is_in_part, lacks_channel_axis, write_path
+from rlcatalog.spaces import ImageLayout, SpaceInfo, is_in_part, write_path
+from rlcatalog.spaces.images import lacks_channel_axis
 
 #: What an explanation calls the slots, in its order → the slots.
 _SLOTS = {

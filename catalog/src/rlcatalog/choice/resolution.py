@@ -25,13 +25,8 @@ from rlcatalog.config.kernel_keys import (
     READ_BY_KERNEL,
     READ_WITH_MEMORY,
 )
-from rlcatalog.models import (
-    DensePlan,
-    DenseSpec,
-    dense_layers,
-    plan_dense_layers,
-    without_dense_layers,
-)
+from rlcatalog.models import DensePlan, DenseSpec, plan_dense_layers
+from rlcatalog.models.layers import dense_layers, without_dense_layers
 from rlcatalog.observations import Filter, Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings

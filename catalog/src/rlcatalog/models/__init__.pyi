@@ -13,7 +13,6 @@ from .construction import ModelPart as ModelPart
 from .layers import (
     DensePlan as DensePlan,
     DenseSpec as DenseSpec,
-    dense_layers as dense_layers,
     dense_specs as dense_specs,
     hidden_spec as hidden_spec,
     init_recipe as init_recipe,
@@ -21,7 +20,6 @@ from .layers import (
     plan_dense_layers as plan_dense_layers,
     post_fcnet as post_fcnet,
     value_spec as value_spec,
-    without_dense_layers as without_dense_layers,
 )
 from .model import (
     ModelV2 as ModelV2,

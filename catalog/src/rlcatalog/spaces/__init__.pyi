@@ -5,7 +5,6 @@ from .images import (
     ImageLayout as ImageLayout,
     env_layout as env_layout,
     is_image as is_image,
-    lacks_channel_axis as lacks_channel_axis,
     read_layout as read_layout,
 )
 from .info import SpaceInfo as SpaceInfo

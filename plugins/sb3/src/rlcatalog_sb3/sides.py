@@ -69,5 +69,7 @@ def keys_that_select(resolution: Resolution, slot: str) -> str:
     part = resolution.part(slot)
     # Keys that the part only reads belong to other parts, so they do not select it.
     own_keys = set(resolution.config_keys(part)) - set(part.declaration.reads)
-    given_keys = [key for key in resolution.config.given if key in own_keys]
+    config = resolution.config
+    # Without those that have another default under Stable-Baselines3.
+    given_keys = [key for key in config.given if key in own_keys and key in config.explicit]
     return ", ".join(given_keys) or part.name
