@@ -109,6 +109,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, hom
 	$(BIN)/python tools/environments_page.py --check
 	$(BIN)/python tools/reference_pages.py --check
 	$(BIN)/python tools/gallery.py --check
+	$(BIN)/python tools/robot_tutorial.py --check
 	$(BIN)/python tools/pictures.py --check
 	$(BIN)/codespell
 	$(BIN)/python tools/words.py
@@ -170,6 +171,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/environments_page.py
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/gallery.py
+	$(BIN)/python tools/robot_tutorial.py
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python -m pytest -q tests/commands/test_screens.py --write-screens
 	$(BIN)/python -m benchmarks.learning --report

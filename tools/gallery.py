@@ -118,6 +118,12 @@ AGENTS = {
         "An action is a tool and a direction, and a mask forbids tools without use.",
         "A robot waters the plants of a garden and picks their fruit.",
     ),
+    "robot": (
+        "The robot",
+        "../tutorials/robot.md",
+        "A camera, a lidar, a gripper with a mask, and an LSTM that remembers a colour.",
+        "A robot finds boxes with its camera, and brings each of them to the pad of its colour.",
+    ),
     "cartpole": (
         "CartPole in a web page",
         "../../examples/browser/README.md",

@@ -12,8 +12,10 @@ from functools import partial
 
 import gymnasium as gym
 import numpy as np
+import yaml
 from generated import ROOT, write
 from house_imports import ALLOWED
+from robot_tutorial import ROBOT, draw_curves
 from svg import TEXT, box, picture, with_dark_colours, words
 
 import rlcatalog
@@ -42,6 +44,17 @@ def gardener(*, all: bool = False) -> str:
     config = {"fcnet_hiddens": [64, 64]}
     explanation = rlcatalog.explain(env=Garden(), config=config, framework="torch")
     return with_dark_colours(explanation.svg(all=all))
+
+
+def robot() -> str:
+    """Return the picture of the lookup for the robot of the tutorial."""
+    sys.path.insert(0, str(ROBOT))
+    import robot  # noqa: F401 - it registers the camera's network
+    from depot import Depot
+
+    config = yaml.safe_load((ROBOT / "lstm.yaml").read_text(encoding="utf-8"))["model"]
+    explanation = rlcatalog.explain(env=Depot(), config=config, framework="torch")
+    return with_dark_colours(explanation.svg())
 
 
 def pipeline() -> str:
@@ -225,6 +238,8 @@ def packages() -> str:
 DRAWN = {
     "gardener.svg": gardener,
     "gardener_all.svg": partial(gardener, all=True),
+    "robot.svg": robot,
+    "robot_curves.svg": draw_curves,
     "pipeline.svg": pipeline,
     "critic.svg": critic,
     "one_of.svg": one_of,

@@ -3,6 +3,7 @@
 - `gardener` is the film of the home page. If `runs/gardener` does not exist, this command first
   trains it with `examples/gardener/ppo.py`, which takes some minutes.
 - `cartpole` plays the exported policy of the home page.
+- `robot` plays the policy of the robot tutorial, which `tools/robot_tutorial.py` trains.
 - The others, such as `Hopper-v5`, play the policies of the zoo.
 
 A film is an `.mp4` with a still picture beside it, `.webp`, for readers who prefer less motion. The
@@ -24,6 +25,7 @@ import numpy as np
 from film_scenes import SCENES, Rendered
 from generated import ROOT
 from PIL import Image
+from robot_tutorial import FOLDER as ROBOT_RUN, ROBOT
 
 import rlcatalog
 from rlcatalog_cli import import_modules
@@ -64,6 +66,7 @@ def subjects() -> dict[str, Subject]:
     found = {
         "gardener": Subject("Garden-v0", ROOT / "runs/gardener", ("garden",), seed=4),
         "cartpole": Subject("CartPole-v1", CARTPOLE, seed=1),
+        "robot": Subject("Depot-v0", ROBOT_RUN / "runs/policy.onnx", ("depot",)),
     }
     for record in sorted(ZOO.glob("*.json")):
         facts = json.loads(record.read_text(encoding="utf-8"))
@@ -80,6 +83,7 @@ FRAMES_PER_SECOND = {
     "Hopper-v5": 31,
     "MinAtar-Breakout-v1": 8,
     "popgym-RepeatPreviousEasy-v0": 2,
+    "robot": 10,
 }
 DEFAULT_FRAMES_PER_SECOND = 25
 
@@ -173,7 +177,7 @@ def train_gardener(folder: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Make the films."""
-    sys.path += [str(GARDENER), str(BESIDE)]
+    sys.path += [str(GARDENER), str(ROBOT), str(BESIDE)]
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     FILMS.mkdir(parents=True, exist_ok=True)
     films = subjects()

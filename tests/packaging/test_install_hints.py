@@ -43,6 +43,8 @@ REGISTERED = {
     "envpool",
     "pettingzoo",
     "shimmy[dm-control,bsuite]",
+    "fastapi",
+    "uvicorn",
 }
 
 CLONE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
