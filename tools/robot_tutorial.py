@@ -44,8 +44,8 @@ _SHOWN = re.compile(
 )
 #: Most lines of output that the page shows, and how many of a longer output from its beginning and
 #: its end.
-MOST_LINES = 14
-FIRST_LINES = 9
+MOST_LINES = 20
+FIRST_LINES = 14
 LAST_LINES = 4
 WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 44, 130, 30, 34
