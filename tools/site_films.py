@@ -66,7 +66,7 @@ def subjects() -> dict[str, Subject]:
     found = {
         "gardener": Subject("Garden-v0", ROOT / "runs/gardener", ("garden",), seed=4),
         "cartpole": Subject("CartPole-v1", CARTPOLE, seed=1),
-        "robot": Subject("Depot-v0", ROBOT_RUN / "runs/policy.onnx", ("depot",), seed=5),
+        "robot": Subject("Depot-v0", ROBOT_RUN / "runs/policy.onnx", ("depot",), seed=10),
     }
     for record in sorted(ZOO.glob("*.json")):
         facts = json.loads(record.read_text(encoding="utf-8"))

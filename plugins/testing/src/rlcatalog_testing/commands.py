@@ -213,7 +213,7 @@ def new(
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder in which to create the package.")] = Path(),
 ) -> None:
-    """Write a new plugin package, with working parts and their tests, for you to change.
+    """Write a new plugin package. It contains working parts with tests, which you can change.
 
     For one part: rlcatalog new model acme-resnet. For several:
     rlcatalog new package acme-parts --with model,distribution,codec.
