@@ -420,6 +420,27 @@ def test_export_error_names_the_file_of_the_code(tmp_path, model):
         policy.export(tmp_path / "policy.onnx")
 
 
+class InverseErrorFunction(nn.Module):
+    """Uses an operation that ONNX does not have."""
+
+    def __init__(self, space):
+        super().__init__()
+        self.layer = nn.Linear(space.shape[0], 4)
+
+    def forward(self, x):
+        return torch.erfinv(0.9 * torch.tanh(self.layer(x)))
+
+
+def test_export_error_names_the_operation_that_onnx_lacks(tmp_path):
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(2), model=InverseErrorFunction)
+
+    with pytest.raises(errors.NotServedError, match=r"erf_inv.*export a \.pt2 file") as caught:
+        policy.export(tmp_path / "policy.onnx")
+
+    assert "x1b" not in str(caught.value)  # a colour of PyTorch's terminal text
+    policy.export(tmp_path / "policy.pt2")
+
+
 def test_export_that_acts_differently_leaves_the_old_file(tmp_path, monkeypatch):
     policy = rlcatalog.build(Discrete(3), Discrete(2), {"fcnet_hiddens": [4]}, "torch")
     path = tmp_path / "policy.pt2"

@@ -22,7 +22,8 @@ _OURS = tuple(
     for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
 )
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: Colours of a terminal, which `reason` writes with a backslash.
+_COLOURS = re.compile(r"(?:\x1b|\\x1b)\[[0-9;]*m")
 #: Text that begins the advice after PyTorch's message.
 _ADVICE = re.compile(
     r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like"
@@ -90,4 +91,20 @@ def explain_stop(
         if "data-dependent" in message or "GuardOnDataDependent" in message:
             short = "tensor values select the code path; choose values with torch.where() instead"
         return NotServedError(f"export: {line} {what}: {short}.")
-    return NotServedError(f"export: this policy {what}: {short}.")
+    return NotServedError(f"export: this policy {what}: {short.rstrip('.')}.")
+
+
+def explain_missing_form(error: BaseException) -> NotServedError:
+    """Return the error for a policy with an operation that ONNX lacks.
+
+    Args:
+        error: The converter's error. The error that caused it names the operation.
+    """
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    message = _ADVICE.sub("", _COLOURS.sub("", reason(cause)))
+    return NotServedError(
+        f"export: this policy has no ONNX form: {message[:_LONGEST].rstrip('.')}. Use other"
+        " operations in the model and in the distribution, or export a .pt2 file."
+    )

@@ -14,7 +14,7 @@ from onnxscript import opset18
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog_export import ExportResult
-from rlcatalog_export.export_error import explain_stop
+from rlcatalog_export.export_error import explain_missing_form
 from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.onnx_operations import FORMULAS, Value
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
@@ -46,7 +46,7 @@ def write_onnx(policy: Policy, path: Path) -> ExportResult:
                 verbose=False,
             )
         except Exception as error:
-            raise explain_stop(error, "has no ONNX form") from error
+            raise explain_missing_form(error) from error
     assert exported is not None  # it is None only when it writes a file itself
     write_model(exported.model_proto, interface, path)
     return function.written()
