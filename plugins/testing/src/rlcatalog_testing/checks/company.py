@@ -171,8 +171,8 @@ def _works_inside_trunk(subject: Subject, outer: Part, example: Example) -> bool
     ]
     config = {}
     for key, value in example.config.items():
-        # The config must name the trunk instead of the part.
-        if not key.startswith("custom_model"):
+        # The config must choose the trunk instead of the part.
+        if not key.startswith("custom_model") and key != subject.part.switch:
             config[key] = value
     outer_example = named(outer, Example(obs, example.action, config))
     try:
