@@ -144,7 +144,7 @@ def test_acting_step_by_step_agrees_with_sequences(framework):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_every_weight_learns(memory):
+def test_weights_all_learn(memory):
     config = {**MEMORIES[memory], "vf_share_layers": False}
 
     assert_ppo_trains_every_weight("CartPole-v1", model=config)

@@ -42,6 +42,8 @@ KEYS = {
 }
 #: The reason for a choice that the config makes by name.
 _NAMED = "named in the config"
+#: What messages call a slot, if not by its name.
+_NOUNS = {"action_dist": "action distribution"}
 
 
 class Verdict(NamedTuple):
@@ -238,7 +240,7 @@ def _answer_of_named(slot: str, part: Part, request: Request) -> Verdict:
     if not refuses(part, match, request):
         return Verdict(part, match)
     space = request.space_for(part.kind)
-    noun = slot.replace("action_dist", "action distribution")
+    noun = _NOUNS.get(slot, slot)
     # The errors that a lookup raises if no part fits the slot.
     error_class: type[CatalogError] = NoMatchError
     if slot in ("preprocessor", "action_dist"):
@@ -261,7 +263,7 @@ def match_if_named(part: Part, request: Request) -> Match:
     is_on = part.declaration.is_on(request.config)
     if switch is None or is_on or _needs_name_or_switch(part):
         return match_of(part, named_request)
-    # Its name alone selects the part, so that its switch must not decide.
+    # Its name alone selects the part, so its switch must not decide.
     named_request = named_request.replace(config={**request.config, switch: True})
     match = match_of(part, named_request)
     if match.rank is None:
@@ -402,7 +404,7 @@ def keys_that_choose_one_slot(
     """Return the error for several config keys that each choose a part for the same slot; the
     first one may stay, so it is the last to remove.
     """
-    noun = slot.replace("action_dist", "action distribution")
+    noun = _NOUNS.get(slot, slot)
     article = "an" if noun.startswith("a") else "a"
     first_key, *others = keys
     settings = [f"{key}={shown(request.config.get(key))}" for key in keys]

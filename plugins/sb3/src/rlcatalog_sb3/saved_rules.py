@@ -13,10 +13,8 @@ from rlcatalog.config import RULES
 from rlcatalog_policy import UNSAVED_RULES
 from rlcatalog_sb3.spaces import Origin
 
-#: Keys whose defaults here follow Stable-Baselines3's own nets. They are kept too, because some of
-#: them decide which layers a model has, and so which weights fit.
-_ENGINE_KEYS = ("init", "memory_first", "lstm_two_biases")
-#: Values of these keys in files from before they were kept.
+#: Keys whose defaults here follow Stable-Baselines3's own nets → their values in files from before
+#: they were kept. Some of them decide which layers a model has, and so which weights fit.
 _UNSAVED_ENGINE_KEYS: dict[str, Any] = {
     "init": "normc",
     "memory_first": False,
@@ -59,9 +57,9 @@ def keep_rules(algorithm: BaseAlgorithm | None, config: Mapping[str, Any]) -> No
 def rules_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the rules of a model config, and its values of keys that have defaults here."""
     # Without rlcatalog-lstm, its key does not exist.
-    return {key: config[key] for key in (*RULES, *_ENGINE_KEYS) if key in config}
+    return {key: config[key] for key in (*RULES, *_UNSAVED_ENGINE_KEYS) if key in config}
 
 
 def with_unsaved_keys(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rules from a file, with those that files of earlier versions do not have."""
+    """Return rules from a file; rules that an earlier version did not save get its values."""
     return {**_UNSAVED_ENGINE_KEYS, **rules}

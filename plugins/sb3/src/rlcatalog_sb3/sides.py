@@ -70,6 +70,6 @@ def keys_that_select(resolution: Resolution, slot: str) -> str:
     # Keys that the part only reads belong to other parts, so they do not select it.
     own_keys = set(resolution.config_keys(part)) - set(part.declaration.reads)
     config = resolution.config
-    # Without those that have another default under Stable-Baselines3.
+    # A default of Stable-Baselines3's nets is not among the explicit keys.
     given_keys = [key for key in config.given if key in own_keys and key in config.explicit]
     return ", ".join(given_keys) or part.name
