@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.records import Records
-from benchmarks.learning.task import NETS, used_by
+from benchmarks.learning.task import DEFAULTS, NETS, used_by
 from benchmarks.learning.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,9 +69,6 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side [default: 2]")
     parser.add_argument(
-        "--required", action="store_true", help="leave out the runs that come after all others"
-    )
-    parser.add_argument(
         "--unclaimed",
         action="store_true",
         help="also the tasks without a claim, which take longest",
@@ -116,9 +113,9 @@ def main() -> int:
 
 
 def wanted(given: argparse.Namespace) -> Iterator[Run]:
-    """Yield all runs: those that wait come last, then seed by seed, short tasks first.
+    """Yield all runs, seed by seed and short tasks first.
 
-    So what is cut off is a comparison of fewer seeds.
+    If the runs are stopped early, fewer seeds are compared, but of all tasks.
     """
     tasks = [
         name for name in given.task or TASKS if given.task or given.unclaimed or TASKS[name].claimed
@@ -127,25 +124,28 @@ def wanted(given: argparse.Namespace) -> Iterator[Run]:
     for name in tasks:
         task = TASKS[name]
         for engine, nets in task.nets.items():
-            waits = engine in task.later
-            if (given.engine and engine not in given.engine) or (waits and given.required):
+            if given.engine and engine not in given.engine:
                 continue
             for seed in range(given.seeds or task.seeds_of(engine)):
-                runs += [(waits, seed, task.cost, (engine, name, net, seed)) for net in nets]
-    yield from (run for *_, run in sorted(runs, key=lambda entry: entry[:3]))
+                runs += [(seed, task.cost, (engine, name, net, seed)) for net in nets]
+    yield from (run for *_, run in sorted(runs, key=lambda entry: entry[:2]))
 
 
 NAMED = ("engine", "task", "net", "seed")
 
 
 def key_of(engine: str, task: str, net: str, seed: int) -> dict[str, Any]:
-    """Return what tells runs apart; another number of steps or other settings of this net are
+    """Return what tells runs apart.
+
+    Another number of steps, other settings of this net, or other defaults of the catalog are
     another run.
     """
-    about = TASKS.get(task)
-    settings = (
-        None if about is None else {**used_by(net, about.given), "steps": about.steps_of(engine)}
-    )
+    settings = None
+    if task in TASKS:
+        about = TASKS[task]
+        settings = {**used_by(net, about.given), "steps": about.steps_of(engine)}
+        if net != "own" and not about.kept_defaults:
+            settings["defaults"] = DEFAULTS
     return {"engine": engine, "task": task, "net": net, "seed": seed, "settings": settings}
 
 

@@ -80,32 +80,45 @@ def play(env: Any, act: Act, seed: int, explore: bool) -> float:
     return float(np.mean(returns))
 
 
-#: Defaults of the model config that have changed since the first results were kept: for all nets,
-#: for nets that see images, for nets whose engine does not scale actions itself, as RLlib does, and
-#: for nets under on-policy algorithms of Stable-Baselines3 and of ours. All runs name the values of
-#: that time, so that new ones can be compared with kept ones.
-KEPT_NUMBERS = {"scale_integers": False}
-KEPT_LAYOUT = {"image_layout": "hwc"}
-KEPT_BOUNDS = {"action_bounds": "clip"}
-KEPT_START = {"init": "normc", "memory_first": False, "lstm_two_biases": False}
-
-
-def model_config(task: Task, net: str, space: spaces.Space[Any], width: int = 64) -> dict[str, Any]:
+def model_config(task: Task, engine: str, net: str, space: spaces.Space[Any]) -> dict[str, Any]:
     """Return the catalog's model config: the task's, or layers as wide as those of the engine's own
     nets.
     """
     given = task.given
-    leaves = space.values() if isinstance(space, spaces.Dict) else [space]
-    kept = dict(KEPT_NUMBERS)
-    if any(len(leaf.shape or ()) == 3 for leaf in leaves):
-        kept |= KEPT_LAYOUT
     if "model" in given:
-        own = dict(given["model" if net == "catalog" else net])
+        config = dict(given["model" if net == "catalog" else net])
     elif len(space.shape or ()) == 3:
-        own = {"conv_filters": "nature"}
+        config = {"conv_filters": "nature"}
     else:
-        own = {"fcnet_hiddens": [width, width]}
-    return {**kept, **own}
+        width = 256 if engine == "rllib" else 64
+        config = {"fcnet_hiddens": [width, width]}
+    if task.kept_defaults:
+        config = {**first_defaults(engine, space), **config}
+    return config
+
+
+def first_defaults(engine: str, space: spaces.Space[Any]) -> dict[str, Any]:
+    """Return the defaults that the catalog's nets were trained with when results were first kept.
+
+    They have changed since. RLlib scales actions itself, and its bridge starts nets as then.
+    """
+    config: dict[str, Any] = {"scale_integers": False}
+    if sees_images(space):
+        config["image_layout"] = "hwc"
+    if engine != "rllib":
+        config |= {
+            "action_bounds": "clip",
+            "init": "normc",
+            "memory_first": False,
+            "lstm_two_biases": False,
+        }
+    return config
+
+
+def sees_images(space: spaces.Space[Any]) -> bool:
+    """Return whether an observation is an image or, in a Dict, contains one."""
+    leaves = space.values() if isinstance(space, spaces.Dict) else [space]
+    return any(len(leaf.shape or ()) == 3 for leaf in leaves)
 
 
 def set_log_std(model: Any, value: float) -> None:

@@ -14,21 +14,18 @@ from gymnasium import spaces
 from benchmarks.learning import sb3_engine
 from benchmarks.learning.engine import (
     CLIP,
-    KEPT_BOUNDS,
-    KEPT_START,
     Trained,
     model_config,
     note,
     play,
+    sees_images,
     set_log_std,
     timed,
 )
 from benchmarks.learning.environments import scaled
 from benchmarks.learning.task import Task
 from benchmarks.learning.tasks import TASKS
-
-#: Engine → what its catalog's net is compared with: an engine and a net.
-BASES = {"sb3": ("sb3", "own"), "rllib": ("rllib", "own"), "ours": ("sb3", "own")}
+from rlcatalog.actions.codec import first_row
 
 
 def train(engine: str, name: str, net: str, seed: int, keep: Path | None = None) -> dict[str, Any]:
@@ -81,11 +78,8 @@ def _ours(task: Task, steps: int, net: str, seed: int) -> Trained:
         set_log_std(algo.policy.model, task.given["log_std"])
 
     def act(obs: Any, state: Any, env: Any, explore: bool) -> tuple[Any, Any]:
-        parts = obs if isinstance(obs, dict) else {"": obs}
-        rows: Any = {key: np.asarray(part)[None] for key, part in parts.items()}
-        rows = rows if isinstance(obs, dict) else rows[""]
-        step = algo.policy.act(rows, state, explore=explore)
-        return first(step.action), step.state
+        step = algo.policy.act(batch_of_one(obs), state, explore=explore)
+        return first_row(step.action), step.state
 
     weights = sum(array.size for array in algo.policy.model.get_weights().values())
     trained = Trained(act, parameters=weights, policy=algo.policy)
@@ -103,21 +97,15 @@ def _ours_model(task: Task, net: str, env: Any) -> dict[str, Any]:
     The value has layers of its own, except for images, and standard deviations do not depend on the
     observation.
     """
-    space, numbers = env.observation_space, isinstance(env.action_space, spaces.Box)
-    images = any(
-        len(part.shape or ()) == 3
-        for part in (space.values() if isinstance(space, spaces.Dict) else [space])
-    )
+    space = env.observation_space
     model = {
-        "vf_share_layers": images,
-        "free_log_std": numbers,
-        **KEPT_BOUNDS,
-        **KEPT_START,
-        **model_config(task, net, space),
+        "vf_share_layers": sees_images(space),
+        "free_log_std": isinstance(env.action_space, spaces.Box),
+        **model_config(task, "ours", net, space),
     }
     # sb3-contrib cuts a rollout's sequences only where episodes end.
     if task.algorithm == "RecurrentPPO":
-        model["max_seq_len"] = task.given["length"]
+        model.setdefault("max_seq_len", task.given["length"])
     if "observations" in task.given.get("scaled", ()):
         model |= {"observation_filter": "MeanStdFilter", "filter_clip": CLIP}
     return model
@@ -190,7 +178,7 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Trained:
     )
     space = make().observation_space
     if net == "catalog":
-        model = model_config(task, net, space, width=256)
+        model = model_config(task, "rllib", net, space)
         algo = rlcatalog_rllib.configure(config, "compared", model=model).build_algo()
     else:
         if widths := given.get("own", {}).get("net_arch"):
@@ -216,7 +204,7 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Trained:
 
     def act(obs: Any, state: Any, env: Any, explore: bool) -> tuple[Any, Any]:
         if policy is not None:
-            return first(policy.act(obs[None], explore=explore).action), None
+            return first_row(policy.act(batch_of_one(obs), explore=explore).action), None
         from ray.rllib.utils.spaces.space_utils import unsquash_action
 
         with torch.inference_mode():
@@ -231,6 +219,8 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Trained:
     return trained
 
 
-def first(actions: Any) -> Any:
-    """Return the first of several actions; Gymnasium's environments take NumPy's numbers."""
-    return actions[0]
+def batch_of_one(obs: Any) -> Any:
+    """Return an observation with an axis in front of each leaf."""
+    if isinstance(obs, dict):
+        return {key: batch_of_one(part) for key, part in obs.items()}
+    return np.asarray(obs)[None]

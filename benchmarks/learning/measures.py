@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import ttest_1samp
 
 from rlcatalog_runs.comparison import ENDS, REPEATS, interquartile_mean, interval
 
@@ -77,6 +78,48 @@ def _wins(returns: Array) -> Array:
     """
     base, catalog = returns[None, :, 0], returns[:, None, 1]
     return np.asarray((catalog > base) + 0.5 * (catalog == base))
+
+
+def pooled_difference(differences: Sequence[Array]) -> Estimate:
+    """Return the mean over tasks of the interquartile mean difference, with its 95% bootstrap
+    interval.
+
+    Args:
+        differences: For each task, the differences of its seeds, `[seeds]`.
+    """
+    rng = np.random.default_rng(0)
+    point = np.mean([interquartile_mean(task[:, None])[0] for task in differences])
+    drawn = np.zeros((len(differences), REPEATS))
+    for index, task in enumerate(differences):
+        seeds = rng.integers(len(task), size=(len(task), REPEATS))
+        drawn[index] = interquartile_mean(task[seeds])
+    low, high = np.percentile(drawn.mean(0), ENDS)
+    return Estimate(float(point), float(low), float(high))
+
+
+def probability_below_zero(returns: Array) -> float:
+    """Return the p-value of a paired t-test against the hypothesis that ours returns as much or
+    more, `[seeds, 2]`: base and catalog.
+    """
+    difference = returns[:, 1] - returns[:, 0]
+    if not difference.any():
+        return 1.0
+    return float(ttest_1samp(difference, 0.0, alternative="less").pvalue)
+
+
+def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
+    """Return which hypotheses are rejected after Holm's correction (Holm 1979).
+
+    The k-th smallest of n p-values is compared with `level / (n - k + 1)`, up to the first that is
+    not below it.
+    """
+    rejected = [False] * len(p_values)
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for rank, index in enumerate(order):
+        if p_values[index] > level / (len(p_values) - rank):
+            break
+        rejected[index] = True
+    return rejected
 
 
 def seeds_needed(difference: Estimate, seeds: int) -> int:

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning.measures import MARK, Estimate
+from benchmarks.learning.task import Side
 from rlcatalog_runs.comparison import interquartile_mean, interval
 
 Array = np.ndarray[Any, Any]
-#: Engine and net.
-Side = tuple[str, str]
 #: Of Okabe and Ito; a side has the same colour everywhere.
 COLOURS = {
     ("sb3", "own"): "#56b4e9",
+    ("sb3", "numbers"): "#999999",
     ("sb3", "catalog"): "#0072b2",
     ("ours", "catalog"): "#009e73",
     ("ours", "attention"): "#cc79a7",
+    ("ours", "lstm"): "#cc79a7",
+    ("ours", "independent"): "#e69f00",
     ("rllib", "own"): "#e69f00",
     ("rllib", "catalog"): "#d55e00",
 }

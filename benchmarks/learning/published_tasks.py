@@ -63,18 +63,19 @@ def _mujoco(**settings: Any) -> dict[str, Any]:
     )
 
 
-def _recurrent(memory: int) -> dict[str, Any]:
+def _recurrent(memory: int, **model: Any) -> dict[str, Any]:
     """Return the zoo's settings of CartPoleNoVel; our nets are as large as sb3-contrib's, to 1%.
 
     Args:
         memory: How many past steps our attention sees.
+        model: Keys of the model config of both our nets.
     """
     own = {"net_arch": [64], "activation_fn": "ReLU", "ortho_init": False, "lstm_hidden_size": 64}
     trunk = {"fcnet_hiddens": [64], "fcnet_activation": "relu", "vf_share_layers": False}
     return {
         **_ppo(
             own,
-            {**trunk, "use_lstm": True, "lstm_cell_size": 48},
+            {**trunk, "use_lstm": True, **model},
             lr=1e-3,
             gamma=0.98,
             gae=0.8,
@@ -91,10 +92,15 @@ def _recurrent(memory: int) -> dict[str, Any]:
             "attention_dim": 32,
             "attention_memory_inference": memory,
             "attention_memory_training": memory,
+            **{key: value for key, value in model.items() if key == "init"},
         },
     }
 
 
+#: With the dense layer first and one bias for each gate, fewer cells have as many weights.
+_KEPT_LSTM = {"lstm_cell_size": 48}
+#: The layers and first weights of sb3-contrib's net without `ortho_init`.
+_LSTM = {"lstm_cell_size": 64, "init": "fan_in_uniform"}
 _MLP = {"net_arch": [64, 64]}
 _FCNET = {"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"}
 _LANDER = _ppo(_MLP, _FCNET, envs=16, length=1024, gae=0.98, gamma=0.999, epochs=4, entropy=0.01)
@@ -159,6 +165,7 @@ PUBLISHED = {
         FIVE,
         nets=BOTH,
         cost=2200,
+        kept_defaults=True,
         source=f"{PPO_YML} (Hopper-v4)",
         published=(
             Published(
@@ -176,6 +183,7 @@ PUBLISHED = {
         nets=BOTH,
         needs=("minatar",),
         cost=200,
+        kept_defaults=True,
         source=_MINATAR_SOURCE,
         published=(Published("gymnax-blines' PPO, 10,000,000 steps in a JAX port", 28.0, GYMNAX),),
     ),
@@ -186,9 +194,10 @@ PUBLISHED = {
         {"sb3": 500_000},
         _LANDER,
         FIVE,
+        nets=BOTH,
         needs=("Box2D",),
-        later=("rllib",),
         cost=200,
+        kept_defaults=True,
         source=_LANDER_SOURCE,
         published=(
             Published(
@@ -201,12 +210,13 @@ PUBLISHED = {
         -0.5,
         1,
         {"sb3": 200_000},
-        _recurrent(32),
+        _recurrent(32, **_KEPT_LSTM),
         FIVE,
         algorithm="RecurrentPPO",
         nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
         needs=("popgym",),
         cost=450,
+        kept_defaults=True,
         source=_RECURRENT_SOURCE,
     ),
     "InvalidActionEnvDiscrete": Task(
@@ -220,6 +230,7 @@ PUBLISHED = {
         nets=BOTH,
         views={"ours": lambda: MaskInObservation(masked())},
         cost=130,
+        kept_defaults=True,
         source="[sb3-contrib's"
         " documentation](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html)"
         " (80 actions, 60 of them forbidden at each step), for 40,960 instead of 5,000 steps",
@@ -248,6 +259,7 @@ PUBLISHED = {
         nets=BOTH,
         views={"sb3/own": minigrid_numbers},
         cost=140,
+        kept_defaults=True,
         source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), with a Dict of image and direction"
         " instead of a flat vector; rewards are normalised, observations are not",
         published=(
@@ -268,6 +280,7 @@ PUBLISHED = {
         algorithm="SAC",
         nets=ONLY_SB3,
         cost=450,
+        kept_defaults=True,
         source=f"{SAC_YML} (Pendulum-v1)",
         published=(Published("Stable-Baselines3's SAC, 20,000 steps, one seed", -157.0, MARKS),),
     ),
@@ -295,38 +308,9 @@ PUBLISHED = {
         algorithm="DQN",
         nets=ONLY_SB3,
         cost=140,
+        kept_defaults=True,
         source=f"{DQN_YML} (CartPole-v1)",
         published=(Published("Stable-Baselines3's DQN, 50,000 steps, one seed", 500.0, MARKS),),
-    ),
-    # --- registered, and run after all others -----------------------------------------------------
-    "HalfCheetah-v5": Task(
-        Registered("HalfCheetah-v5"),
-        -280,
-        5800,
-        {"sb3": 1_000_000},
-        _mujoco(
-            minibatch=64,
-            gamma=0.98,
-            lr=2.0633e-05,
-            entropy=0.000401762,
-            clip=0.1,
-            epochs=20,
-            gae=0.92,
-            grad=0.8,
-            value=0.58096,
-        ),
-        FIVE,
-        nets=BOTH,
-        later=("sb3", "ours"),
-        cost=4500,
-        source=f"{PPO_YML} (HalfCheetah-v4)",
-        published=(
-            Published(
-                "Stable-Baselines3's PPO, 1,000,000 steps in HalfCheetah-v3, one seed",
-                5819.1,
-                MARKS,
-            ),
-        ),
     ),
     "MinAtar/SpaceInvaders-v1": Task(
         Registered("MinAtar/SpaceInvaders-v1", ("minatar.gym",)),
@@ -337,7 +321,6 @@ PUBLISHED = {
         FIVE,
         nets=BOTH,
         needs=("minatar",),
-        later=("sb3", "ours"),
         cost=200,
         source=_MINATAR_SOURCE,
         published=(Published("gymnax-blines' PPO, 10,000,000 steps in a JAX port", 131.0, GYMNAX),),
@@ -349,8 +332,8 @@ PUBLISHED = {
         {"sb3": 500_000},
         _LANDER,
         FIVE,
+        nets=BOTH,
         needs=("Box2D",),
-        later=("sb3", "ours", "rllib"),
         cost=200,
         source=_LANDER_SOURCE,
         published=(
@@ -366,7 +349,7 @@ PUBLISHED = {
         -0.93,
         1,
         {"sb3": 200_000},
-        _recurrent(50),
+        _recurrent(50, **_LSTM),
         FIVE,
         algorithm="RecurrentPPO",
         nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
@@ -378,7 +361,6 @@ PUBLISHED = {
             )
         },
         needs=("popgym",),
-        later=("sb3", "ours"),
         cost=450,
         source=_RECURRENT_SOURCE,
     ),
@@ -402,7 +384,6 @@ PUBLISHED = {
         FIVE,
         algorithm="TD3",
         nets=ONLY_SB3,
-        later=("sb3",),
         cost=150,
         source=f"{TD3_YML} (Pendulum-v1)",
         published=(Published("Stable-Baselines3's TD3, 20,000 steps, one seed", -151.9, MARKS),),

@@ -9,19 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.learning.engines import BASES
 from benchmarks.learning.measures import (
     FEWEST,
     MARK,
     Estimate,
+    holm,
+    pooled_difference,
+    probability_below_zero,
     probability_of_improvement,
     summary,
     verdict,
 )
 from benchmarks.learning.page_text import DIFFERS, TEXT
-from benchmarks.learning.pictures import Array, Side, draw_curves, draw_differences
+from benchmarks.learning.part_tasks import PARTS
+from benchmarks.learning.pictures import Array, draw_curves, draw_differences
 from benchmarks.learning.published_tasks import PUBLISHED
-from benchmarks.learning.task import Task
+from benchmarks.learning.task import Side, Task
 from benchmarks.learning.tasks import EASY, TASKS
 from benchmarks.learning.zoo import EPISODES
 from rlcatalog_ppo.commands import ZOO
@@ -32,13 +35,19 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, PICTURES = DOCS / "learning.md", DOCS / "pictures"
 NAMES = {"sb3": "Stable-Baselines3", "rllib": "Ray RLlib", "ours": "rlcatalog-ppo"}
 SIDES = {
-    ("sb3", "own"): "Stable-Baselines3, own", ("sb3", "catalog"): "Stable-Baselines3, catalog",
-    ("ours", "catalog"): "rlcatalog-ppo", ("ours", "attention"): "rlcatalog-ppo, attention",
-    ("rllib", "own"): "Ray RLlib," " own", ("rllib", "catalog"): "Ray RLlib," " catalog",
-}  # fmt: skip
-#: Engine, task and net → why rlcatalog's returns are lower.
+    ("sb3", "own"): "Stable-Baselines3, own",
+    ("sb3", "numbers"): "Stable-Baselines3, own, tool as numbers",
+    ("sb3", "catalog"): "Stable-Baselines3, catalog",
+    ("ours", "catalog"): "rlcatalog-ppo",
+    ("ours", "attention"): "rlcatalog-ppo, attention",
+    ("ours", "lstm"): "rlcatalog-ppo, LSTM",
+    ("ours", "independent"): "rlcatalog-ppo, independent choices",
+    ("rllib", "own"): "Ray RLlib, own",
+    ("rllib", "catalog"): "Ray RLlib, catalog",
+}
+#: Task, engine and net → why rlcatalog's returns are lower.
 REASONS: dict[tuple[str, str, str], str] = {
-    (engine, "InvalidActionEnvDiscrete", "catalog"): (
+    ("InvalidActionEnvDiscrete", engine, "catalog"): (
         'The hidden layers start with `normc` (`init="normc"`), whose weights are smaller by a'
         " factor of √2 than Stable-Baselines3's orthogonal ones. Learning is therefore some hundred"
         " steps behind."
@@ -46,7 +55,7 @@ REASONS: dict[tuple[str, str, str], str] = {
     )
     for engine, reached in (("sb3", "98.6, 98.1 and 98.6"), ("ours", "98.2, 98.1 and 98.2"))
 } | {
-    ("ours", "RepeatPreviousEasy", "catalog"): (
+    ("RepeatPreviousEasy", "ours", "catalog"): (
         'Learning starts later with `init="normc"` and `memory_first=False`, for two reasons;'
         " figures are training returns of the seeds 0 and 1 after 29,000 steps. The last layer"
         " starts with weights near 0, as in RLlib: 0.36 and 0.40, and with PyTorch's weights there"
@@ -60,14 +69,19 @@ class Comparison(NamedTuple):
     """A net of the catalog under one engine, beside the net it is compared with.
 
     Attributes:
-        engine: The engine.
         task: Name of the task.
-        net: The net.
+        side: Engine and net of the catalog.
+        base: Engine and net that it is compared with.
     """
 
-    engine: str
     task: str
-    net: str
+    side: Side
+    base: Side
+
+    @property
+    def engine(self) -> str:
+        """The engine of the catalog's net."""
+        return self.side[0]
 
     @property
     def about(self) -> Task:
@@ -77,7 +91,8 @@ class Comparison(NamedTuple):
     @property
     def name(self) -> str:
         """The engine, and the net if it is not the usual one."""
-        return SIDES[self.engine, self.net] if self.net != "catalog" else NAMES[self.engine]
+        engine, net = self.side
+        return NAMES[engine] if net == "catalog" else SIDES[self.side]
 
     @property
     def seeds(self) -> int:
@@ -86,21 +101,19 @@ class Comparison(NamedTuple):
 
 
 def comparisons(tasks: Sequence[str]) -> Iterator[Comparison]:
-    """Yield all comparisons of some tasks, engine by engine within a task."""
+    """Yield all comparisons of some tasks."""
     for task in tasks:
-        for engine in NAMES:
-            for net in TASKS[task].nets.get(engine, ()):
-                if net != "own":
-                    yield Comparison(engine, task, net)
+        for side, base in TASKS[task].pairs:
+            yield Comparison(task, side, base)
 
 
-def paired(rows: Sequence[Row], engine: str, task: str, net: str = "catalog") -> Array:
+def paired(rows: Sequence[Row], one: Comparison) -> Array:
     """Return the returns of the seeds that both sides were trained with, `[seeds, 2]`: what is
     compared with, ours.
     """
     sides = [
-        {row["seed"]: row["return"] for row in _runs(rows, side, task)}
-        for side in (BASES[engine], (engine, net))
+        {row["seed"]: row["return"] for row in _runs(rows, side, one.task)}
+        for side in (one.base, one.side)
     ]
     seeds = sorted(set(sides[0]) & set(sides[1]))
     return np.array([[side[seed] for side in sides] for seed in seeds]).reshape(-1, 2)
@@ -124,12 +137,12 @@ def write(rows: Sequence[Row]) -> None:
     measured = {
         one: summary(returns, one.about.low, one.about.high)["difference"]
         for one in comparisons([*TASKS])
-        if len(returns := paired(rows, *one)) >= FEWEST
+        if len(returns := paired(rows, one)) >= FEWEST
     }
     pictures = {}
-    for tasks, name in ((PUBLISHED, "published"), (EASY, "easy")):
+    for tasks, name in ((PUBLISHED, "published"), (PARTS, "parts"), (EASY, "easy")):
         ends = [
-            (f"{one.task}, {one.name}", (one.engine, one.net), difference)
+            (f"{one.task}, {one.name}", one.side, difference)
             for one, difference in measured.items()
             if one.task in tasks
         ]
@@ -142,15 +155,18 @@ def write(rows: Sequence[Row]) -> None:
         pictures[f"{name}_curves"] = _picture(f"curves_{name}", "Learning curves", panels)
         if panels:
             draw_curves(PICTURES / f"curves_{name}.svg", panels, SIDES)
+    kept = ", ".join(name for name, task in TASKS.items() if task.kept_defaults)
     PAGE.write_text(
         TEXT.format(
             mark=f"{MARK:.0f}",
             fewest=FEWEST,
             published="\n".join(_published_line(rows, one) for one in comparisons([*PUBLISHED])),
             conclusions="\n".join(_conclusions(rows, measured)) or "None yet.",
+            parts="\n".join(_part_line(rows, one) for one in comparisons([*PARTS])),
+            parts_about="\n".join(f"- **{name}**. {task.about}" for name, task in PARTS.items()),
             figures="\n".join(_figures(rows)),
             settings="\n".join(_settings(rows)),
-            differs="\n".join(f"- {text}" for text in DIFFERS),
+            differs="\n".join(f"- {text}" for text in DIFFERS).format(kept=kept),
             easy="\n".join(
                 _easy_line(rows, one)
                 for one in sorted(comparisons([*EASY]), key=lambda one: [*NAMES].index(one.engine))
@@ -183,24 +199,31 @@ def _picture(name: str, about: str, drawn: Sequence[Any]) -> str:
 
 
 def _published_line(rows: Sequence[Row], one: Comparison) -> str:
-    returns = paired(rows, *one)
-    begins = f"| {one.task} | {one.name} | {one.about.steps_of(one.engine):,} "
+    return f"| {one.task} | {one.name} {_measured_cells(rows, one)}"
+
+
+def _part_line(rows: Sequence[Row], one: Comparison) -> str:
+    return f"| {one.task} | {SIDES[one.base]} {_measured_cells(rows, one)}"
+
+
+def _measured_cells(rows: Sequence[Row], one: Comparison) -> str:
+    """Return the cells of a comparison from its steps on."""
+    steps = f"| {one.about.steps_of(one.engine):,} "
+    returns = paired(rows, one)
     if len(returns) < FEWEST:
         done = "not yet run" if not len(returns) else f"{len(returns)} of {one.seeds} seeds"
-        return f"{begins}| {done} | | | | | |"
+        return f"{steps}| {done} | | | | | |"
     cells = summary(returns, one.about.low, one.about.high)
-    costs = " / ".join(
-        _cost(rows, side, one.task) for side in (BASES[one.engine], (one.engine, one.net))
-    )
+    costs = " / ".join(_cost(rows, side, one.task) for side in (one.base, one.side))
     better = probability_of_improvement([returns])
     return (
-        f"{begins}| {len(returns)} | {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
-        f" {_percent(cells['difference'], len(returns))} | {_share(better)} | {costs} |"
+        f"{steps}| {len(returns)} | {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
+        f" {_judged(cells['difference'], len(returns))} | {_share(better)} | {costs} |"
     )
 
 
 def _easy_line(rows: Sequence[Row], one: Comparison) -> str:
-    returns = paired(rows, *one)
+    returns = paired(rows, one)
     begins = f"| {one.name} | {one.task} | {one.about.steps_of(one.engine):,} | {len(returns)} "
     if not len(returns):
         return f"{begins}| | | not yet run | |"
@@ -211,7 +234,7 @@ def _easy_line(rows: Sequence[Row], one: Comparison) -> str:
     better = _share(probability_of_improvement([returns]))
     return (
         f"{begins}| {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
-        f" {_percent(cells['difference'], len(returns))} | {better} |"
+        f" {_judged(cells['difference'], len(returns))} | {better} |"
     )
 
 
@@ -220,23 +243,44 @@ def _conclusions(rows: Sequence[Row], measured: dict[Comparison, Estimate]) -> I
     tasks.
     """
     for one, difference in measured.items():
-        if text := verdict(difference, len(paired(rows, *one))):
-            reason = REASONS.get((one.engine, one.task, one.net), "")
+        text = verdict(difference, len(paired(rows, one)))
+        if text and one.task not in PARTS:
+            reason = REASONS.get((one.task, *one.side), "")
             if difference.high < 0 and not reason:
                 reason = "The reason is not known yet."
             yield f"- {one.task}, {one.name}: {text}. {reason}".rstrip()
     for engine in NAMES:
         tasks = [
-            one
-            for one in measured
-            if one.engine == engine and one.net == "catalog" and one.task in PUBLISHED
+            one for one in measured if one.side == (engine, "catalog") and one.task in PUBLISHED
         ]
         if len(tasks) > 1:
-            better = probability_of_improvement([paired(rows, *one) for one in tasks])
-            yield (
-                f"- {NAMES[engine]}: probability of improvement over {len(tasks)} tasks"
-                f" {_share(better)}."
+            pairs = [paired(rows, one) for one in tasks]
+            better = probability_of_improvement(pairs)
+            pooled = pooled_difference(
+                [
+                    100 * (pair[:, 1] - pair[:, 0]) / (one.about.high - one.about.low)
+                    for one, pair in zip(tasks, pairs, strict=True)
+                ]
             )
+            yield (
+                f"- {NAMES[engine]}: over {len(tasks)} tasks, the probability of improvement is"
+                f" {_share(better)}, and the mean difference {_percent(pooled)}."
+            )
+    yield _corrected(rows, [one for one in measured if one.task not in PARTS])
+
+
+def _corrected(rows: Sequence[Row], tested: Sequence[Comparison]) -> str:
+    """Return a line with the comparisons that are below 0 after Holm's correction."""
+    p_values = [probability_below_zero(paired(rows, one)) for one in tested]
+    below = [
+        f"{one.task}, {one.name}"
+        for one, is_below in zip(tested, holm(p_values), strict=True)
+        if is_below
+    ]
+    return (
+        f"- Paired t-tests of all {len(tested)} comparisons with published settings or of easy"
+        f" tasks, with Holm's correction, below 0 at 5%: {'; '.join(below) or 'none'}."
+    )
 
 
 def _figures(rows: Sequence[Row]) -> Iterator[str]:
@@ -312,10 +356,15 @@ def _cost(rows: Sequence[Row], side: Side, task: str) -> str:
     return f"{1000 * float(seconds) / steps:.2f}"
 
 
-def _percent(difference: Estimate, seeds: int) -> str:
+def _percent(difference: Estimate) -> str:
     point, low, high = (round(percent, 1) + 0.0 for percent in difference)  # without a -0.0
+    return f"{point:+.1f}% ({low:+.1f} to {high:+.1f})"
+
+
+def _judged(difference: Estimate, seeds: int) -> str:
+    """Return a difference with its verdict."""
     text = verdict(difference, seeds)
-    return f"{point:+.1f}% ({low:+.1f} to {high:+.1f}){f', **{text}**' if text else ''}"
+    return f"{_percent(difference)}{f', **{text}**' if text else ''}"
 
 
 def _interval(estimate: Estimate) -> str:

@@ -10,8 +10,6 @@ from gymnasium import spaces
 
 from benchmarks.learning.engine import (
     CLIP,
-    KEPT_BOUNDS,
-    KEPT_START,
     Trained,
     model_config,
     note,
@@ -76,10 +74,9 @@ def _on_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
         own = "CnnPolicy" if len(space.shape or ()) == 3 and "own" not in given else own
     named = {_NAMES[key]: value for key, value in given.items() if key in _NAMES}
     named |= {_NAMES[key]: _falling(given[key]) for key in given.get("decay", ())}
-    kwargs = _own(given)
+    kwargs = _own(given.get(net))
     if net == "catalog":
-        config = {**KEPT_BOUNDS, **KEPT_START, **model_config(task, net, space)}
-        kwargs = {"model_config": config}
+        kwargs = {"model_config": model_config(task, "sb3", net, space)}
     algo = getattr(module, task.algorithm)(
         ours if net == "catalog" else own,
         envs,
@@ -93,11 +90,11 @@ def _on_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
     return algo
 
 
-def _own(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the keyword arguments of the engine's own policy."""
+def _own(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the keyword arguments of the engine's own policy, as a task gives them."""
     import torch
 
-    kwargs = dict(given.get("own") or {})
+    kwargs = dict(given or {})
     if "activation_fn" in kwargs:
         kwargs["activation_fn"] = getattr(torch.nn, kwargs["activation_fn"])
     if "features_extractor_class" in kwargs:
@@ -145,7 +142,7 @@ def _off_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
         given["action_noise"] = NormalActionNoise(
             np.zeros(width), np.full(width, task.given["noise"])
         )
-    kwargs = _own(task.given)
+    kwargs = _own(task.given.get("own"))
     if net == "catalog":
         kwargs = {
             "features_extractor_class": CatalogExtractor,

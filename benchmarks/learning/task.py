@@ -16,6 +16,9 @@ SETTINGS = {
     "epochs": 8,
     "envs": 8,
 }
+#: When the catalog's defaults changed last. Runs name it, so that they are not mistaken for kept
+#: ones.
+DEFAULTS = "2026-11-30"
 #: Engine → the nets it is trained with.
 NETS: Mapping[str, tuple[str, ...]] = {
     "sb3": ("own", "catalog"),
@@ -25,7 +28,23 @@ NETS: Mapping[str, tuple[str, ...]] = {
 #: Algorithms that keep a replay buffer; their settings are Stable-Baselines3's keyword arguments.
 OFF_POLICY = ("SAC", "TD3", "DQN")
 #: Settings that describe one net → that net.
-NET_OF = {"own": "own", "model": "catalog", "extractor": "catalog", "attention": "attention"}
+NET_OF = {
+    "own": "own",
+    "numbers": "numbers",
+    "model": "catalog",
+    "extractor": "catalog",
+    "attention": "attention",
+    "lstm": "lstm",
+    "independent": "independent",
+}
+#: Engine and net.
+Side = tuple[str, str]
+#: Engine → what its catalog's net is compared with, where a task says nothing else.
+BASES: Mapping[str, Side] = {
+    "sb3": ("sb3", "own"),
+    "rllib": ("rllib", "own"),
+    "ours": ("sb3", "own"),
+}
 
 
 def used_by(net: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,10 +86,14 @@ class Task:
         views: `"engine"` or `"engine/net"` → makes the environment as these see it, instead of
             `make`.
         needs: Packages of requirements/compare.txt.
-        later: Engines whose runs wait until all others are done.
+        kept_defaults: Whether the catalog's nets are trained with the defaults of the time when the
+            task's results were kept, and not with those of today.
         cost: CPU seconds that a run is expected to take; kept runs know better.
         source: Where the settings were published, and what differs.
         published: What others reached.
+        compared: Pairs of sides whose returns are compared; empty for each net of the catalog, with
+            what `BASES` names.
+        about: What the task needs, and how other libraries do it.
     """
 
     make: Callable[[], Any]
@@ -84,10 +107,24 @@ class Task:
     nets: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: NETS)
     views: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
+    kept_defaults: bool = False
     cost: float = 60.0
     source: str = ""
     published: tuple[Published, ...] = ()
+    compared: tuple[tuple[Side, Side], ...] = ()
+    about: str = ""
+
+    @property
+    def pairs(self) -> tuple[tuple[Side, Side], ...]:
+        """What is compared: a net of the catalog, and its baseline."""
+        if self.compared:
+            return self.compared
+        return tuple(
+            ((engine, net), BASES[engine])
+            for engine, nets in self.nets.items()
+            for net in nets
+            if net != "own"
+        )
 
     @property
     def given(self) -> dict[str, Any]:

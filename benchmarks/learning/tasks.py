@@ -1,13 +1,18 @@
-"""All tasks: easy ones with settings of our own, then those with published settings."""
+"""All tasks: easy ones with settings of our own, then those with published settings, then
+those that need one part of rlcatalog.
+"""
 
 from __future__ import annotations
 
 from benchmarks.learning.environments import Catch, Registered, breakout, minigrid
+from benchmarks.learning.part_tasks import PARTS
 from benchmarks.learning.published_tasks import PUBLISHED
 from benchmarks.learning.task import Task
 
 EASY = {
-    "CartPole-v1": Task(Registered("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}),
+    "CartPole-v1": Task(
+        Registered("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}, kept_defaults=True
+    ),
     # Now and then a seed never finds the top, under any engine: ten would be too few to say how
     # often.
     "Acrobot-v1": Task(
@@ -17,6 +22,7 @@ EASY = {
         {"sb3": 40_000, "rllib": 40_000},
         {"gamma": 0.99, "lr": 1e-3},
         {"sb3": 20, "rllib": 10},
+        kept_defaults=True,
     ),
     # With ten seeds, the interval under Stable-Baselines3 ended at 0.
     "Pendulum-v1": Task(
@@ -26,6 +32,7 @@ EASY = {
         {"sb3": 120_000, "rllib": 60_000},
         {"gamma": 0.9, "lr": 1e-3, "length": 256, "minibatch": 256},
         {"sb3": 30, "rllib": 10},
+        kept_defaults=True,
     ),
     "MountainCarContinuous-v0": Task(
         Registered("MountainCarContinuous-v0"),
@@ -33,12 +40,20 @@ EASY = {
         95,
         {"sb3": 40_000, "rllib": 40_000},
         {"gamma": 0.99, "length": 256, "minibatch": 256},
+        kept_defaults=True,
     ),
     # With 1e-3 as learning rate, policies of all engines are at times lost again after the task is
     # solved.
-    "MiniGrid-Empty-5x5-v0": Task(minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}),
+    "MiniGrid-Empty-5x5-v0": Task(
+        minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}, kept_defaults=True
+    ),
     "InvertedPendulum-v5": Task(
-        Registered("InvertedPendulum-v5"), 6, 1000, {"sb3": 40_000, "rllib": 40_000}, {"lr": 1e-3}
+        Registered("InvertedPendulum-v5"),
+        6,
+        1000,
+        {"sb3": 40_000, "rllib": 40_000},
+        {"lr": 1e-3},
+        kept_defaults=True,
     ),
     # Returns go up and down between updates, under any engine: one that is looked at after a bad
     # one counts less.
@@ -49,6 +64,7 @@ EASY = {
         {"sb3": 15_000, "rllib": 15_000},
         {"lr": 1e-3, "gamma": 0.95},
         {"sb3": 20, "rllib": 5},
+        kept_defaults=True,
     ),
     "Breakout": Task(  # RLlib's own net takes more than four times as long for a step
         breakout,
@@ -58,7 +74,8 @@ EASY = {
         {"length": 128, "epochs": 4, "minibatch": 256, "gamma": 0.99},
         {"sb3": 1, "rllib": 1},
         claimed=False,
+        kept_defaults=True,
     ),
 }
 
-TASKS = {**EASY, **PUBLISHED}
+TASKS = {**EASY, **PUBLISHED, **PARTS}

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu, trim_mean
+from scipy.stats import mannwhitneyu, trim_mean, ttest_rel
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.learning import __main__ as runner, engine as shared, engines, report
 from benchmarks.learning.measures import (
     Estimate,
+    holm,
+    pooled_difference,
+    probability_below_zero,
     probability_of_improvement,
     seeds_needed,
     summary,
@@ -73,13 +76,13 @@ def test_paired_compares_ours_with_the_own_net_of_sb3():
         make_row("ours", "catalog", seed=8, mean_return=500.0),  # SB3 has no run of this seed
     ]
 
-    pairs = report.paired(rows, "ours", TASK)
+    pairs = report.paired(rows, report.Comparison(TASK, ("ours", "catalog"), ("sb3", "own")))
 
     assert pairs.tolist() == [[100.0, 160.0], [101.0, 161.0]]
 
 
 def test_each_engine_is_trained_with_each_of_its_nets():
-    options = Namespace(task=[TASK], engine=None, seeds=2, unclaimed=False, required=False)
+    options = Namespace(task=[TASK], engine=None, seeds=2, unclaimed=False)
 
     runs = list(runner.wanted(options))
 
@@ -136,7 +139,7 @@ def test_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
 
 
 def test_summary_has_interquartile_means_and_their_difference(rows):
-    returns = report.paired(rows, "sb3", TASK)
+    returns = report.paired(rows, report.Comparison(TASK, ("sb3", "catalog"), ("sb3", "own")))
     base = returns[:, 0]
     catalog = returns[:, 1]
 
@@ -203,6 +206,46 @@ def test_interval_of_probability_resamples_each_side_separately():
     shares = [share_of_wins(base, ours) for base in base_samples for ours in catalog_samples]
     low, high = np.percentile(shares, [2.5, 97.5], method="inverted_cdf")
     assert (estimate.low, estimate.high) == (low, high)
+
+
+def test_pooled_difference_is_the_mean_over_tasks():
+    # The interquartile mean of four seeds is the mean of the two in the middle.
+    first = np.array([0.0, 1.0, 3.0, 100.0])
+    second = np.array([-4.0, -4.0, -4.0, -4.0])
+    estimate = pooled_difference([first, second])
+    assert estimate.point == pytest.approx((2.0 - 4.0) / 2)
+    assert estimate.low < estimate.point < estimate.high
+
+
+def test_pooled_difference_of_equal_seeds_has_no_width():
+    assert pooled_difference([np.full(5, 2.0), np.full(3, 4.0)]) == (3.0, 3.0, 3.0)
+
+
+def test_probability_below_zero_is_that_of_a_paired_t_test():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=8)
+    catalog = base - 0.5 + rng.normal(size=8)
+    expected = ttest_rel(catalog, base, alternative="less").pvalue
+    returns = np.stack([base, catalog], axis=1)
+    assert probability_below_zero(returns) == pytest.approx(expected)
+
+
+def test_equal_returns_are_not_below_zero():
+    assert probability_below_zero(np.ones((5, 2))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("p_values", "expected"),
+    [
+        # Holm compares the smallest with 0.05 / 4, the next ones with 0.05 / 3, 0.05 / 2 and 0.05.
+        ([0.01, 0.04, 0.03, 0.005], [True, False, False, True]),
+        ([0.02, 0.02, 0.02, 0.02], [False, False, False, False]),
+        ([0.01, 0.016, 0.02, 0.05], [True, True, True, True]),
+        ([], []),
+    ],
+)
+def test_holm_rejects_in_order_of_the_p_values(p_values, expected):
+    assert holm(p_values) == expected
 
 
 @pytest.mark.parametrize(

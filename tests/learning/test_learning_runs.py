@@ -30,7 +30,7 @@ MEMORY = "RepeatPreviousEasy"
 def make_options(**options):
     """Return the options of the command, for two seeds of the task `MASKED`."""
     defaults = {
-        "task": [MASKED], "engine": None, "seeds": 2, "unclaimed": False, "required": True
+        "task": [MASKED], "engine": None, "seeds": 2, "unclaimed": False
     }  # fmt: skip
     return Namespace(**{**defaults, **options})
 
@@ -206,29 +206,28 @@ def test_run_key_depends_on_common_settings(engine, net, monkeypatch):
     assert runner.key_of(engine, MEMORY, net, 0) != before
 
 
-def is_optional(run):
-    engine, task, _, _ = run
-    return engine in TASKS[task].later
-
-
-def test_runs_are_ordered_by_seed_and_cost_optional_ones_last():
-    runs = list(runner.wanted(make_options(task=None, seeds=None, required=False)))
+def test_runs_are_ordered_by_seed_and_cost():
+    runs = list(runner.wanted(make_options(task=None, seeds=None)))
 
     assert len(set(runs)) == len(runs)
-    required = [run for run in runs if not is_optional(run)]
-    optional = [run for run in runs if is_optional(run)]
-    assert runs == required + optional
     # All tasks of seed 0 come first, the cheapest before the others.
-    seeds = [seed for _, _, _, seed in required]
+    seeds = [seed for _, _, _, seed in runs]
     assert seeds == sorted(seeds)
-    costs_of_seed_0 = [TASKS[task].cost for _, task, _, seed in required if seed == 0]
+    costs_of_seed_0 = [TASKS[task].cost for _, task, _, seed in runs if seed == 0]
     assert costs_of_seed_0 == sorted(costs_of_seed_0)
 
 
-def test_required_runs_are_those_before_the_optional_ones():
-    all_runs = runner.wanted(make_options(task=None, seeds=None, required=False))
-    required = runner.wanted(make_options(task=None, seeds=None, required=True))
-    assert list(required) == [run for run in all_runs if not is_optional(run)]
+@pytest.mark.parametrize("engine", ["sb3", "ours"])
+def test_runs_with_other_defaults_of_the_catalog_are_other_runs(engine, monkeypatch):
+    def key_with(*, kept_defaults, net):
+        change_task(monkeypatch, MASKED, kept_defaults=kept_defaults)
+        return runner.key_of(engine, MASKED, net, 0)
+
+    kept = key_with(kept_defaults=True, net="catalog")
+    assert key_with(kept_defaults=False, net="catalog") != kept
+    # Stable-Baselines3's own net does not depend on our defaults.
+    kept = key_with(kept_defaults=True, net="own")
+    assert key_with(kept_defaults=False, net="own") == kept
 
 
 def test_task_without_its_environment_is_skipped_with_a_hint(

@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.learning import engine as shared, engines, sb3_engine
 from benchmarks.learning.environments import masked, minigrid_dict, minigrid_numbers
+from benchmarks.learning.part_tasks import PARTS
 from benchmarks.learning.tasks import TASKS
 from rlcatalog_ppo.config import value_at
 
@@ -85,9 +86,13 @@ KINDS = [
     ("Hopper-v5", {}), ("Pendulum-v1, SAC", {"learning_starts": 150}),
     ("Pendulum-v1, TD3", {"learning_starts": 150}),
     ("CartPole-v1, DQN", {"learning_starts": 50, "train_freq": 50, "gradient_steps": 2}),
+    *((name, {"length": 32, "epochs": 1}) for name in PARTS),
 ]  # fmt: skip
 #: What `make test` runs; `make attack` runs all.
-SAMPLE = {("RepeatPreviousEasy", "sb3", "own"), (MASKED, "sb3", "catalog")}
+SAMPLE = {
+    ("RepeatPreviousEasy", "sb3", "own"), (MASKED, "sb3", "catalog"),
+    ("Workshop", "ours", "catalog"), ("Weeds", "sb3", "numbers"),
+}  # fmt: skip
 
 
 def all_runs():
