@@ -54,7 +54,12 @@ import numpy as np
 import rlcatalog
 from rlcatalog.models import ModelPart, assemble
 from rlcatalog.actions import BoundDistribution
-from rlcatalog.errors import CatalogError, MissingPluginError, UnsupportedSpaceError
+from rlcatalog.errors import (
+    CatalogError,
+    MissingPluginError,
+    NoMatchError,
+    UnsupportedSpaceError,
+)
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import Request
 from rlcatalog.spaces import Repeated, Simplex
@@ -244,7 +249,7 @@ def work(part, framework):
             }
             observed = [spaces.Dict({"avail_actions": spaces.Box(-1, 1, (2, 3)), "self": box})]
         for space in observed:
-            with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
+            with contextlib.suppress(NoMatchError, UnsupportedSpaceError, MissingPluginError):
                 whole = isinstance(space, spaces.Box)
                 seen = space if whole else catalog.preprocessor_for(space).observation_space
                 model = catalog.model_v2(seen, spaces.Discrete(2), 2, config, framework)
@@ -287,9 +292,11 @@ catalog = rlcatalog.Catalog(environ={})
 report["statuses"] = [r.status for r in catalog.plugins]
 report["said"] = {}
 for part in catalog.parts():
+    # An adapter needs the packages of its environments, PyTorch included.
     if part.distribution == data["distribution"] and part.kind not in (
         "framework",
         "exporter",
+        "env_adapter",
     ):
         for framework in filter(is_read, part.frameworks):
             try:

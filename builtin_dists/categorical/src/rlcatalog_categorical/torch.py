@@ -162,7 +162,7 @@ class Quantiles(Categorical, common.QuantilesBase):
             inputs = torch.as_tensor(inputs)
         common.check_quantiles(inputs.shape, num_quantiles)
         #: Quantiles `[B, num_quantiles, n]`.
-        self.quantiles = inputs.reshape(len(inputs), num_quantiles, -1)
+        self.quantiles = inputs.reshape(inputs.shape[0], num_quantiles, -1)
         means = self.quantiles.mean(dim=1)
         # A mask sets quantiles to the lowest finite number, whose sum is infinite.
         super().__init__(means.clamp_min(limits_of(means).lowest), model)
