@@ -19,7 +19,12 @@ from gymnasium.spaces import (
 from packaging.version import Version
 
 from rlcatalog import Catalog, ModelCatalog
-from rlcatalog.errors import ObservationError, ObservationWarning, UnsupportedSpaceError
+from rlcatalog.errors import (
+    ConfigError,
+    ObservationError,
+    ObservationWarning,
+    UnsupportedSpaceError,
+)
 from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated, Simplex
 
@@ -699,3 +704,19 @@ def test_sizes_may_differ_from_leaf_to_leaf():
 def test_text_in_place_of_a_space_is_an_error():
     with pytest.raises(UnsupportedSpaceError, match=r"expected a gymnasium\.Space, found 'Box'"):
         make_preprocessor("Box")
+
+
+@pytest.mark.parametrize(
+    ("space", "key"),
+    [
+        (Sequence(BOX), "sequence_max_len"),
+        (Graph(BOX, BOX), "graph_max_nodes"),
+        (Graph(BOX, BOX), "graph_max_edges"),
+        (Text(5), "text_max_length"),
+    ],
+)
+def test_number_of_items_above_2_to_the_24_is_an_error(space, key):
+    # It is encoded as float32, which represents no odd number above.
+    assert np.float32(2**24 + 1) == 2**24
+    with pytest.raises(ConfigError, match=key):
+        make_preprocessor(space, **{key: 2**24 + 1})

@@ -245,10 +245,15 @@ class Critic(nn.Module):
 
 @pytest.fixture
 def pickle_this_file(local_ray):
-    """Have Ray pickle what this file defines, because workers cannot import it."""
-    local_ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    """Have Ray pickle what this file and its environment's module define, because workers cannot
+    import them.
+    """
+    modules = [sys.modules[__name__], sys.modules[HiddenLevel.__module__]]
+    for module in modules:
+        local_ray.cloudpickle.register_pickle_by_value(module)
     yield
-    local_ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    for module in modules:
+        local_ray.cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.mark.slow  # starts a process

@@ -117,8 +117,9 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
         Integers that stand for categories (`_disable_preprocessor_api`) do not form an image.
         """
-        if self.preprocessor is None:
-            return len(self.encoded_shape or ()) == 3
+        rank = len(self.encoded_shape or ())
+        if self.preprocessor is None or rank not in (3, 4):
+            return rank == 3
         encoded = SpaceInfo.read(self.preprocessor.observation_space)
         return is_image(encoded, self.config.get("image_layout"))
 

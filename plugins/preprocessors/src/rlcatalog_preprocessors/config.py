@@ -12,9 +12,10 @@ from rlcatalog import SpaceInfo
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.spaces import matching_paths
 
-_Positive = Annotated[int, Meta(ge=1)]
+#: Numbers of items are encoded as float32, which represents integers up to 2**24.
+_Count = Annotated[int, Meta(ge=1, le=2**24)]
 #: One number for all leaves, or path → number.
-_Limit = _Positive | dict[str, _Positive] | None
+_Limit = _Count | dict[str, _Count] | None
 
 
 class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
