@@ -9,7 +9,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 NEWEST := .venv-newest
-ENGINES := .venv-engines
 ENVIRONMENTS := .venv-environments
 # What examples and bridges need and nothing else may see: requirements/skrl.txt, rsl_rl.txt, timm.txt and server.txt say
 # why.
@@ -149,8 +148,8 @@ newest: $(VENV)/.build  ## the tests with the newest versions that pip finds, in
 update: $(VENV)/.build  ## raise the versions in requirements/ to the newest, and say what moved
 	$(BIN)/python tools/update.py
 
-engines: $(ENGINES)/.done  ## the examples of engines that need other packages than the rest: tianshou
-	$(ENGINES)/bin/python -m pytest tests/docs/test_examples.py -k tianshou $(PYTEST_ARGS)
+engines: $(VENV)/.dev $(VENV)/.peers  ## the examples of engines that need other packages than the rest: tianshou
+	$(BIN)/python -m pytest tests/docs/test_examples.py -k tianshou $(PYTEST_ARGS)
 
 environments: $(VENV)/.build  ## environments of other packages, from their spaces to an exported policy; ENVIRONMENTS_ARGS=--help
 	$(BIN)/python tools/environments.py --python $(PYTHON) $(ENVIRONMENTS_ARGS)
@@ -202,7 +201,7 @@ docs-check: browser  ## look at the built site in Chromium: nothing is wider tha
 	$(BIN)/python -m pytest -q tests/docs/test_pages_in_browser.py $(PYTEST_ARGS)
 
 clean:  ## remove the environments, the runs, the site and the tools' caches
-	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(ENGINES) $(ENVIRONMENTS) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(ENVIRONMENTS) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.14 that runs and has venv was found on the path." \
@@ -247,13 +246,4 @@ $(LOWEST)/.done: tools/lowest.py requirements/dev.txt requirements/torch.txt req
 	$(BIN)/python tools/lowest.py > $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --upgrade pip -r requirements/build.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation -r $(LOWEST)/requirements.txt
-	touch $@
-
-# PyTorch and the tests' own needs, without TensorFlow, Ray and Stable-Baselines3.
-$(ENGINES)/.done: requirements/engines.txt requirements/torch.txt requirements/demo.txt requirements/build.txt $(PACKAGES)
-	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.14 with venv was found on the path. Name one:" \
-	"make engines PYTHON=/path/to/python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv --clear $(ENGINES)
-	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -r requirements/build.txt
-	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@

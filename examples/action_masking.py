@@ -62,7 +62,7 @@ def main() -> None:
     """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
-    parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--iterations", type=int, default=80)
     arguments = parser.parse_args()
     # A Discrete reaches the network as a one-hot, so one layer has separate values for
     # each of the 500 states.
@@ -70,6 +70,9 @@ def main() -> None:
         "framework": arguments.framework,
         "seed": 0,
         "lr": 3e-3,
+        "reward_scale": True,
+        # The learning rate falls to 0 over these steps.
+        "total_steps": 1024 * arguments.iterations,
         "model": {"fcnet_hiddens": [64]},
     }
     algo = PPO(env=MaskedTaxi, config=config)

@@ -66,7 +66,7 @@ def main() -> None:
     """Train, print the mean return, and show the memory at one step."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument(
         "--without", action="store_true", help="leave the attention out"
     )
@@ -77,7 +77,8 @@ def main() -> None:
         config={
             "framework": arguments.framework,
             "model": model,
-            "lr": 2e-3,
+            "lr": 5e-4,
+            "gamma": 0.0,  # each answer is rewarded at once
             "seed": 0,
         },
     )

@@ -1,7 +1,7 @@
 """A custom action distribution: a categorical distribution mixed with some uniform
 exploration.
 
-Run it with `python examples/custom_action_dist.py --iterations 20`.
+Run it with `python examples/custom_action_dist.py`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
     """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=100)
     arguments = parser.parse_args()
     ModelCatalog.register_custom_action_dist("epsilon_categorical", EpsilonCategorical)
     algo = PPO(

@@ -1,6 +1,6 @@
 """A custom model class in RLlib's style, registered under a name and trained by PPO.
 
-Run it with `python examples/custom_model.py --iterations 20`.
+Run it with `python examples/custom_model.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main() -> None:
     """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=80)
     arguments = parser.parse_args()
     ModelCatalog.register_custom_model("two_towers", TwoTowers)
     model = {"custom_model": "two_towers", "custom_model_config": {"width": 128}}

@@ -1,7 +1,7 @@
 """Environment wrappers instead of custom preprocessors: they change observations,
 rewards and actions.
 
-Run it with `python examples/env_wrappers.py --iterations 40`.
+Run it with `python examples/env_wrappers.py`.
 """
 
 from __future__ import annotations

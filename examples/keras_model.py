@@ -1,7 +1,7 @@
 """A functional Keras 3 model inside `TFModelV2`, registered under a name and trained by
 PPO.
 
-Run it with `python examples/keras_model.py --iterations 20`.
+Run it with `python examples/keras_model.py`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
     """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=120)
     arguments = parser.parse_args()
     ModelCatalog.register_custom_model("keras_model", KerasModel)
     model = {"custom_model": "keras_model", "custom_model_config": {"width": 128}}

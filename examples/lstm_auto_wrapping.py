@@ -92,7 +92,7 @@ def main() -> None:
     """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
-    parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--iterations", type=int, default=120)
     arguments = parser.parse_args()
     ModelCatalog.register_custom_model(
         "normed", torch_model() if arguments.framework == "torch" else tf_model()
@@ -108,7 +108,10 @@ def main() -> None:
     config = {
         "model": model,
         "observation_filter": "MeanStdFilter",
-        "lr": 3e-3,
+        "lr": 1e-3,
+        "reward_scale": True,
+        # The learning rate falls to 0 over these steps.
+        "total_steps": 1024 * arguments.iterations,
         "seed": 0,
     }
     algo = PPO(env=positions_only, config=config)

@@ -87,7 +87,7 @@ def main() -> None:
     """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
-    parser.add_argument("--iterations", type=int, default=150)
+    parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument(
         "--dqn",
         action="store_true",

@@ -178,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=100)
     arguments = parser.parse_args()
     cls = torch_model() if arguments.framework == "torch" else tf_model()
     ModelCatalog.register_custom_model("autoencoding_model", cls)

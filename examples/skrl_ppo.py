@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument(
-        "--iterations", type=int, default=60, help=f"of {NUM_ENVS * LENGTH} steps"
+        "--iterations", type=int, default=120, help=f"of {NUM_ENVS * LENGTH} steps"
     )
     arguments = parser.parse_args()
     torch.manual_seed(0)

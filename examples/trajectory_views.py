@@ -156,7 +156,7 @@ def main() -> None:
         default=3,
         help="steps that the model sees; with 1, no velocities",
     )
-    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--iterations", type=int, default=120)
     arguments = parser.parse_args()
     cls = torch_model() if arguments.framework == "torch" else tf_model()
     ModelCatalog.register_custom_model("frame_stacking", cls)
@@ -166,10 +166,16 @@ def main() -> None:
     }
     # Velocities are differences of positions, which are small compared to the
     # positions' range; the filter scales them up.
-    algo = PPO(
-        env=positions_only,
-        config={"model": model, "observation_filter": "MeanStdFilter", "seed": 0},
-    )
+    config = {
+        "model": model,
+        "observation_filter": "MeanStdFilter",
+        "lr": 1e-3,
+        "reward_scale": True,
+        # The learning rate falls to 0 over these steps.
+        "total_steps": 1024 * arguments.iterations,
+        "seed": 0,
+    }
+    algo = PPO(env=positions_only, config=config)
     for _ in range(arguments.iterations):
         result = algo.train()
         print(

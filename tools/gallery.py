@@ -16,10 +16,11 @@ import ast
 import difflib
 import hashlib
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,28 +32,19 @@ EXAMPLES = ROOT / "examples"
 HAND_WRITTEN = EXAMPLES / "hand_written"
 TARGET = ROOT / "docs/examples"
 RECORDS = TARGET / "records.json"
-#: What an example is run with for its page; all others with `--iterations 8`.
+#: What an example is run with for its page; all others without options.
 ARGUMENTS = {
-    "action_masking": ["--iterations", "100"],
-    "attention_net": ["--iterations", "40"],
     "behaviour_cloning": ["--steps", "4000", "--updates", "1000", "--episodes", "5"],
     "complex_struct_space": ["--framework", "torch"],
     "custom_model_api": ["--framework", "torch"],
-    "dqn": ["--steps", "4000", "--episodes", "5"],
-    "lookup": [],
-    "lstm_auto_wrapping": ["--iterations", "64"],
-    "pretrained_backbone": ["--iterations", "60"],
-    "ppo_single_file": ["--steps", "20480", "--episodes", "5"],
-    "ppo_single_file_tf": ["--steps", "20480", "--episodes", "5"],
-    "rnn_model": ["--iterations", "64"],
-    "sac": ["--steps", "1500", "--episodes", "2"],
-    "trajectory_views": ["--iterations", "64"],
 }
-#: The interpreter of an example that needs an environment of its own.
-PYTHONS = {"tianshou_ppo": ROOT / ".venv-engines/bin/python"}
-#: What is installed beside the others, for the examples that need it: see requirements/skrl.txt and
-#: timm.txt.
-BESIDE = {"skrl_ppo": ROOT / ".venv/skrl", "pretrained_backbone": ROOT / ".venv/timm"}
+#: What is installed beside the others, for the examples that need it: see requirements/skrl.txt,
+#: timm.txt and peers.txt.
+BESIDE = {
+    "skrl_ppo": ROOT / ".venv/skrl",
+    "pretrained_backbone": ROOT / ".venv/timm",
+    "tianshou_ppo": ROOT / ".venv/peers",
+}
 #: Runs a script with the packages of a folder: `FOLDER SCRIPT ARGUMENTS...`. A torchvision for CUDA
 #: beside a PyTorch for the CPU only imports once two of its operators are declared, which timm does
 #: not use.
@@ -97,10 +89,8 @@ INTRODUCTION = [
     "",
     "# Examples",
     "",
-    "Each example is a short program, and its page shows what it prints. If you run it",
-    "without options, it trains until it has learned something. Many pages show a shorter",
-    "run, on two cores of a busy machine. Most examples also run in TensorFlow, with",
-    "`--framework tf`.",
+    "Each example is a short program. Its page shows what it prints, and the CPU time that it",
+    "takes with one thread. Most examples also run in TensorFlow, with `--framework tf`.",
     "",
 ]
 TRAINED_AGENTS = [
@@ -245,20 +235,18 @@ def records() -> dict[str, dict[str, Any]]:
 def run(names: list[str]) -> None:
     """Run examples, each in an empty folder, and keep what they print."""
     for name in names or examples():
-        arguments, python = (
-            ARGUMENTS.get(name, ["--iterations", "8"]),
-            PYTHONS.get(name, sys.executable),
-        )
+        arguments = ARGUMENTS.get(name, [])
         with tempfile.TemporaryDirectory() as folder:
-            begin = time.perf_counter()
+            begin = cpu_seconds_of_children()
             done = subprocess.run(
-                [python, "-W", "ignore", *command(EXAMPLES / f"{name}.py"), *arguments],
+                [sys.executable, "-W", "ignore", *command(EXAMPLES / f"{name}.py"), *arguments],
                 cwd=folder,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            seconds = time.perf_counter() - begin
+            seconds = cpu_seconds_of_children() - begin
         if done.returncode:
             raise SystemExit(f"{name} ended with {done.returncode}:\n{done.stderr}")
         record = {
@@ -273,6 +261,15 @@ def run(names: list[str]) -> None:
             json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8"
         )
         print(f"{name}: {seconds:.0f} s")
+
+
+def cpu_seconds_of_children() -> float:
+    """Return the CPU seconds of the child processes that have ended.
+
+    They depend less on what else the machine does than the time that has passed.
+    """
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def shows(path: Path) -> tuple[str, str]:
@@ -326,7 +323,7 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
             first,
             "",
             *([rest, ""] if rest else []),
-            f"## What it prints in {record['seconds']} seconds",
+            f"## What it prints in {record['seconds']} seconds of CPU time",
             "",
             "```output",
             f"$ {command}",
