@@ -39,24 +39,24 @@ def replaced(page: str, begin: str, text: str) -> str:
     return f"{before}\n\n{text}\n\n{after}"
 
 
+def processor() -> str:
+    """Return the name of the processor."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    name = re.search(r"^model name\s*:\s*(.*)$", text, re.MULTILINE)
+    return name[1] if name else platform.processor() or platform.machine()
+
+
 def machine() -> str:
     """Return what is measured on: the processor, the number of cores that may be used, and how busy
     they are.
     """
-    try:
-        names = re.findall(
-            r"^model name\s*:\s*(.*)$",
-            Path("/proc/cpuinfo").read_text(encoding="utf-8"),
-            re.MULTILINE,
-        )
-    except OSError:
-        names = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = f", load {os.getloadavg()[0]:.1f} at the end" if hasattr(os, "getloadavg") else ""
-    return (
-        f"{names[0] if names else platform.processor() or platform.machine()}, {cores}"
-        f" cores{load}, {platform.system()}"
-    )
+    many = "core" if cores == 1 else "cores"
+    return f"{processor()}, {cores} {many}{load}, {platform.system()}"
 
 
 def sections(printed: str) -> dict[str, str]:

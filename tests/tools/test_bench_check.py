@@ -111,19 +111,29 @@ def test_check_prints_each_change_and_fails_for_a_slower_case(write, capsys):
     faster = make_figure(0.7, low=0.6, high=0.8)
     stored = make_table(torch={"act": before, "build": before, "sample": before})
     measured = make_table(torch={"act": slower, "build": faster, "sample": before})
-    stored["torch"]["versions"] = {"torch": "2.0"}
-    measured["torch"]["versions"] = {"torch": "2.1", "numpy": "2.0"}
+    stored["torch"]["versions"] = {"torch": "2.0", "processor": "AMD EPYC"}
+    measured["torch"]["versions"] = {
+        "processor": "Intel(R) Xeon(R)",
+        "torch": "2.1",
+        "numpy": "2.0",
+    }
     files = ["--table", write("stored", stored), "--measured", write("measured", measured)]
 
     status = command.main(["--check", *files])
 
     assert status == 1
     assert capsys.readouterr().out.strip().splitlines() == [
-        "torch: the table was made with torch 2.0",
+        "torch: the table was made with processor AMD EPYC, torch 2.0",
         "worse: torch: act: 1.3 (1.2 to 1.4), was 1 (0.9 to 1.1)",
         "better: torch: build: 0.7 (0.6 to 0.8), was 1 (0.9 to 1.1)",
         "1 worse, 1 better, 1 as before, 0 new, 0 gone",
     ]
+
+
+def test_table_names_the_processor():
+    versions = table.section({})["versions"]
+    assert versions["processor"] == page.processor()
+    assert page.machine().startswith(versions["processor"])
 
 
 def test_check_succeeds_if_no_case_is_slower(write):
