@@ -159,7 +159,7 @@ class Duet(gym.Env[Any, Any]):
     """
 
     SONGS = 4
-    observation_space = Box(1, 1, (1,), np.float32)
+    observation_space = Box(0, 1, (1,), np.float32)  # always 1
     action_space = Tuple([Discrete(SONGS), Discrete(SONGS)])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -245,7 +245,7 @@ class Candidates(gym.Env[Any, Any]):
         drawn = self.np_random.normal(size=self.FEATURES)
         self.request = (drawn / np.linalg.norm(drawn)).astype(np.float32)
         return {
-            "avail_actions": self.TABLE,
+            "avail_actions": self.TABLE.copy(),
             "action_mask": np.ones(self.CANDIDATES, np.int8),
             "request": self.request,
         }

@@ -37,7 +37,8 @@ PARTS = {
         compared=((OURS, OWN),),
         views={"sb3": lambda: JoinedWorkshop(Workshop())},
         about="Masks in a Dict of two actions. MaskablePPO takes neither the Dict nor its masks: it"
-        " sees the task through a wrapper of 20 lines, written by hand.",
+        " sees the task through a wrapper of 20 lines, written by hand. With the wrapper, it learns"
+        " as much.",
     ),
     "Weeds": Task(
         Weeds,
@@ -59,8 +60,10 @@ PARTS = {
             "sb3/numbers": lambda: NumbersForTools(Weeds()),
         },
         about="A tool and a velocity in one action. Stable-Baselines3 takes no such action. Its"
-        " first net chooses one of five velocities in each direction, and its second gives four"
-        " numbers, of which the largest is the tool.",
+        " first net chooses one of five velocities in each direction. Its second net has four"
+        " numbers for the tools, and the largest number chooses. Five velocities are enough for"
+        " this task: they return a little more. With numbers for the tools, one of five seeds"
+        " reached only 3.3.",
     ),
     "Duet": Task(
         Duet,
@@ -80,7 +83,8 @@ PARTS = {
         compared=((OURS, OWN), (OURS, ("ours", "independent"))),
         views={"sb3": lambda: PairsOfSongs(Duet())},
         about="Two choices that depend on each other, with `use_autoregressive`, beside independent"
-        " ones, whose mean return cannot exceed 1.09.",
+        " ones, whose mean return cannot exceed 1.09. The dependent choices reach the optimum of"
+        " 1.75.",
     ),
     "Recall": Task(
         Recall,
@@ -108,7 +112,8 @@ PARTS = {
         compared=((OURS, OWN), (OURS, ("ours", "lstm"))),
         about="A symbol is to be named 31 steps after it was shown. Our nets are trained on"
         " sequences of 20 steps: the attention net remembers 40 steps, and the LSTM learns nothing"
-        " over more steps than a sequence has. sb3-contrib's LSTM is trained on whole episodes.",
+        " over more steps than a sequence has. sb3-contrib's LSTM is trained on whole episodes. In"
+        " 80,000 steps, both LSTMs guess, which returns 0.25.",
     ),
     "Candidates": Task(
         Candidates,
@@ -126,6 +131,6 @@ PARTS = {
         compared=((OURS, OWN),),
         views={"sb3": lambda: RequestOnly(Candidates())},
         about="A choice among 1,000 candidates by their features, beside a softmax over their"
-        " numbers.",
+        " numbers, which learns about each candidate separately.",
     ),
 }

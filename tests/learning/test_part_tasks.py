@@ -110,13 +110,15 @@ def test_random_actions_reach_the_lowest_return(name):
         mask = obs["action_mask"] if name == "Workshop" else None
         return env.action_space.sample(mask)
 
-    # The mean over 100 episodes differs by some percent of the range.
-    assert play(env, act) == pytest.approx(task.low, abs=0.05 * (task.high - task.low))
+    # The mean differs by some percent of the range; an episode of Duet is only two steps long.
+    mean = play(env, act, episodes=1000 if name == "Duet" else 100)
+    assert mean == pytest.approx(task.low, abs=0.05 * (task.high - task.low))
 
 
 # --- views for other libraries --------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
 @pytest.mark.parametrize("name", PARTS)
 def test_every_view_of_a_task_is_a_valid_environment(name):
     task = PARTS[name]
@@ -166,13 +168,13 @@ def test_velocities_are_five_steps_from_minus_one_to_one():
     assert velocity.tolist() == [-1.0, 1.0]
 
 
-def test_robot_stands_still_while_it_uses_a_tool():
+def test_robot_does_not_move_while_it_uses_a_tool():
     env = Weeds()
     env.reset(seed=0)
     env.step((1, np.ones(2, np.float32)))
     assert env.robot.tolist() == [0.0, 0.0]
     env.step((0, np.ones(2, np.float32)))
-    assert env.robot.tolist() == [0.15, 0.15]
+    assert env.robot == pytest.approx([0.15, 0.15])
 
 
 def test_second_round_of_a_duet_needs_a_new_song():
