@@ -20,8 +20,6 @@ REQUIREMENTS = ROOT / "requirements"
 TOGETHER = ("build", "demo", "torch", "dev", "docs", "dist")
 #: Installed without dependencies, so resolved without them.
 ALONE = ("without_dependencies", "skrl", "rsl_rl", "timm", "compare", "peers")
-#: Installed into an environment of its own.
-ENGINES = "engines"
 #: Installed without dependencies, but lists all of them, so resolved with them.
 SERVER = "server"
 #: Each belongs to one version of PyTorch: change them together with it, by hand.
@@ -116,7 +114,6 @@ def newest() -> dict[str, dict[str, str]]:
     versions = dict.fromkeys(TOGETHER, together)
     for file in ALONE:
         versions[file] = resolve(list(pins(file)), "--no-deps")
-    versions[ENGINES] = resolve([torch, *pins(ENGINES)])
     versions[SERVER] = resolve(list(pins(SERVER)))
     return versions
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.records import Records
-from benchmarks.learning.task import DEFAULTS, NETS, used_by
+from benchmarks.learning.task import DEFAULTS, NETS, OWN_NETS, used_by
 from benchmarks.learning.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +144,7 @@ def key_of(engine: str, task: str, net: str, seed: int) -> dict[str, Any]:
     if task in TASKS:
         about = TASKS[task]
         settings = {**used_by(net, about.given), "steps": about.steps_of(engine)}
-        if net != "own" and not about.kept_defaults:
+        if net not in OWN_NETS and not about.kept_defaults:
             settings["defaults"] = DEFAULTS
     return {"engine": engine, "task": task, "net": net, "seed": seed, "settings": settings}
 

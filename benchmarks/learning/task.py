@@ -37,6 +37,8 @@ NET_OF = {
     "lstm": "lstm",
     "independent": "independent",
 }
+#: Nets of the engines themselves, on which the catalog's defaults have no effect.
+OWN_NETS = ("own", "numbers")
 #: Engine and net.
 Side = tuple[str, str]
 #: Engine → what its catalog's net is compared with, where a task says nothing else.
@@ -123,7 +125,7 @@ class Task:
             ((engine, net), BASES[engine])
             for engine, nets in self.nets.items()
             for net in nets
-            if net != "own"
+            if net not in OWN_NETS
         )
 
     @property

@@ -153,6 +153,7 @@ ENCODED = {
     "a user's codec": ["obs['h']"],
     "slates, nature, sequences": ["obs['g']", "obs['s']"],
     "gtrxl, simplex": ["obs['r']", "obs['t']"],
+    "embedded integers": ["obs['t']"],
     "memory of a game": ["obs"],
     "pixels of a game": ["obs"],
 }

@@ -30,4 +30,4 @@ def test_replace_keeps_what_follows_pytorch():
 
 def test_requirements_files_are_all_updated():
     files = {path.stem for path in update.REQUIREMENTS.glob("*.txt")}
-    assert {*update.TOGETHER, *update.ALONE, update.ENGINES, update.SERVER} == files
+    assert {*update.TOGETHER, *update.ALONE, update.SERVER} == files
