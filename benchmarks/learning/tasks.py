@@ -1,5 +1,5 @@
-"""All tasks: easy ones with settings of our own, then those with published settings, then
-those that need one part of rlcatalog.
+"""All tasks: easy ones with our own settings, tasks with published settings, and tasks for one part
+of rlcatalog each.
 """
 
 from __future__ import annotations

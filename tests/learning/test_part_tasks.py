@@ -120,7 +120,7 @@ def test_random_actions_reach_the_lowest_return(name):
 
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
 @pytest.mark.parametrize("name", PARTS)
-def test_every_view_of_a_task_is_a_valid_environment(name):
+def test_views_of_a_task_are_valid_environments(name):
     task = PARTS[name]
     for engine, nets in task.nets.items():
         for net in nets:

@@ -184,7 +184,7 @@ class TestAlone:
     def skip_without_its_engine(self, distribution):
         missing = engines_missing_for(distribution)
         if missing:
-            pytest.skip(f"not installed: {', '.join(missing)}; `make test` runs it apart")
+            pytest.skip(f"not installed: {', '.join(missing)}")
 
     def test_package_is_loaded(self, reports, distribution):
         report = reports[distribution].result()
