@@ -97,8 +97,6 @@ def _recurrent(memory: int, **model: Any) -> dict[str, Any]:
     }
 
 
-#: With the dense layer first and one bias for each gate, fewer cells have as many weights.
-_KEPT_LSTM = {"lstm_cell_size": 48}
 #: The layers and first weights of sb3-contrib's net without `ortho_init`.
 _LSTM = {"lstm_cell_size": 64, "init": "fan_in_uniform"}
 _MLP = {"net_arch": [64, 64]}
@@ -210,13 +208,12 @@ PUBLISHED = {
         -0.5,
         1,
         {"sb3": 200_000},
-        _recurrent(32, **_KEPT_LSTM),
+        _recurrent(32, **_LSTM),
         FIVE,
         algorithm="RecurrentPPO",
         nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
         needs=("popgym",),
         cost=450,
-        kept_defaults=True,
         source=_RECURRENT_SOURCE,
     ),
     "InvalidActionEnvDiscrete": Task(
@@ -230,7 +227,6 @@ PUBLISHED = {
         nets=BOTH,
         views={"ours": lambda: MaskInObservation(masked())},
         cost=130,
-        kept_defaults=True,
         source="[sb3-contrib's"
         " documentation](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html)"
         " (80 actions, 60 of them forbidden at each step), for 40,960 instead of 5,000 steps",

@@ -46,23 +46,7 @@ SIDES = {
     ("rllib", "catalog"): "Ray RLlib, catalog",
 }
 #: Task, engine and net → why rlcatalog's returns are lower.
-REASONS: dict[tuple[str, str, str], str] = {
-    ("InvalidActionEnvDiscrete", engine, "catalog"): (
-        'The hidden layers start with `normc` (`init="normc"`), whose weights are smaller by a'
-        " factor of √2 than Stable-Baselines3's orthogonal ones. Learning is therefore some hundred"
-        " steps behind."
-        f" With `orthogonal` (`gain=2**0.5`), the seeds 0 to 2 reached {reached}."
-    )
-    for engine, reached in (("sb3", "98.6, 98.1 and 98.6"), ("ours", "98.2, 98.1 and 98.2"))
-} | {
-    ("RepeatPreviousEasy", "ours", "catalog"): (
-        'Learning starts later with `init="normc"` and `memory_first=False`, for two reasons;'
-        " figures are training returns of the seeds 0 and 1 after 29,000 steps. The last layer"
-        " starts with weights near 0, as in RLlib: 0.36 and 0.40, and with PyTorch's weights there"
-        " 0.44 and 0.77. And the dense layer precedes the LSTM: sb3-contrib's own net reaches 0.60"
-        " and 0.87, and with its layers in this order 0.47 and 0.53."
-    )
-}
+REASONS: dict[tuple[str, str, str], str] = {}
 
 
 class Comparison(NamedTuple):
