@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import inspect
 import logging
 import multiprocessing
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -38,10 +40,14 @@ def _frames_without_source(context: int = 1) -> list[inspect.FrameInfo]:
     return found
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ray's connectors look at frames alone, and let nobody hear of the steps of PyTorch's
     traces.
     """
+    if hasattr(config, "workerinput"):
+        # Python frees a worker's modules and objects one by one, which takes up to ten seconds.
+        # What was registered first is called last.
+        atexit.register(os._exit, 0)
     gc.disable()  # while all is imported and collected, of which nothing goes
     inspect.stack = _frames_without_source
     multiprocessing.set_forkserver_preload(_OF_WORKERS)
