@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.learning.environments import Registered
 from benchmarks.learning.part_environments import (
     Candidates,
     Duet,
@@ -11,17 +12,17 @@ from benchmarks.learning.part_environments import (
     Recall,
     RequestOnly,
     StepsForVelocities,
-    Weeds,
-    Workshop,
 )
 from benchmarks.learning.task import Task
+from rlcatalog_ppo.zoo_environments import Weeds, Workshop
 
 OWN, OURS = ("sb3", "own"), ("ours", "catalog")
 FIVE = {"sb3": 5}
+_ZOO_MODULES = ("rlcatalog_ppo.zoo_environments",)
 
 PARTS = {
     "Workshop": Task(
-        Workshop,
+        Registered("Workshop-v0", _ZOO_MODULES),
         50 / 16,  # one of four free machines, and one of four free tools
         50,
         {"sb3": 60_000},
@@ -41,7 +42,7 @@ PARTS = {
         " as much.",
     ),
     "Weeds": Task(
-        Weeds,
+        Registered("Weeds-v0", _ZOO_MODULES),
         0.1,
         9.5,
         {"sb3": 150_000},

@@ -19,10 +19,9 @@ from benchmarks.learning.part_environments import (
     Recall,
     RequestOnly,
     StepsForVelocities,
-    Weeds,
-    Workshop,
 )
 from benchmarks.learning.part_tasks import PARTS
+from rlcatalog_ppo.zoo_environments import Weeds, Workshop
 
 
 def play(env, act, episodes=100):
@@ -131,23 +130,6 @@ def test_views_of_a_task_are_valid_environments(name):
             assert env.observation_space.contains(obs)
 
 
-def test_workshop_refuses_what_is_in_use():
-    env = Workshop()
-    obs, _ = env.reset(seed=0)
-    used = int(np.flatnonzero(obs["action_mask"]["tool"] == 0)[0])
-    with pytest.raises(ValueError, match="in use"):
-        env.step({"machine": obs["order"][0], "tool": used})
-
-
-def test_workshop_frees_four_of_each_and_the_right_one():
-    env = Workshop()
-    for seed in range(50):
-        obs, _ = env.reset(seed=seed)
-        for part, right in zip(("machine", "tool"), obs["order"], strict=True):
-            assert obs["action_mask"][part].sum() == 4
-            assert obs["action_mask"][part][right] == 1
-
-
 def test_joined_mask_lists_machines_then_tools():
     env = JoinedWorkshop(Workshop())
     env.reset(seed=0)
@@ -166,15 +148,6 @@ def test_velocities_are_five_steps_from_minus_one_to_one():
     tool, velocity = StepsForVelocities(Weeds()).action(np.array([3, 0, 4]))
     assert tool == 3
     assert velocity.tolist() == [-1.0, 1.0]
-
-
-def test_robot_does_not_move_while_it_uses_a_tool():
-    env = Weeds()
-    env.reset(seed=0)
-    env.step((1, np.ones(2, np.float32)))
-    assert env.robot.tolist() == [0.0, 0.0]
-    env.step((0, np.ones(2, np.float32)))
-    assert env.robot == pytest.approx([0.15, 0.15])
 
 
 def test_second_round_of_a_duet_needs_a_new_song():
