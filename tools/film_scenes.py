@@ -30,6 +30,8 @@ HEIGHT = 300
 #: Colours of MinAtar's four channels: paddle, ball, the ball's trail, bricks.
 _CELLS = (METAL, ACCENT, FAINT, LEAF)
 _SUITS = (FRUIT, LEAF, WATER, ACCENT)
+#: Colours of the tools that pull, cut and dig.
+_TOOLS = (WATER, LEAF, ACCENT)
 #: Cards of RepeatPrevious that are shown, the last one in view included.
 _CARDS = 6
 
@@ -154,6 +156,63 @@ class RepeatPrevious(Scene):
         pen.text(x, 232, "named", TEXT, anchor="mm")
 
 
+class Weeds(Scene):
+    """A robot and the next weed: the colour of the weed is that of its tool."""
+
+    def paint(self, pen: Pen, obs: Any, action: Any) -> None:
+        """Draw the field, the weed, the robot with its reach, and the tools."""
+        env = self.env.unwrapped
+        scale = 0.42 * HEIGHT
+        middle = np.array([HEIGHT / 2, HEIGHT / 2])
+        pen.rounded(10, 10, HEIGHT - 10, HEIGHT - 10, radius=14, fill=GRASS)
+        weed = middle + scale * env.weed
+        pen.disc(*weed, 13, _TOOLS[env.kind])
+        robot = middle + scale * env.robot
+        pen.ring(*robot, scale * env.REACH, FAINT)
+        x, y = robot
+        pen.rounded(x - 13, y - 13, x + 13, y + 13, radius=7, fill=METAL)
+        used = None if action is None else int(action[0])
+        for tool, name in enumerate(("drive", "pull", "cut", "dig")):
+            self.paint_tool(pen, tool, name, is_used=tool == used)
+
+    def paint_tool(self, pen: Pen, tool: int, name: str, *, is_used: bool) -> None:
+        """Draw the name of a tool, which is filled while the tool is used."""
+        colour = METAL if tool == 0 else _TOOLS[tool - 1]
+        top = 24 + 66 * tool
+        left = HEIGHT + 16
+        right = WIDTH - 20
+        pen.rounded(
+            left, top, right, top + 50, radius=25, fill=colour if is_used else None, outline=colour
+        )
+        text = NIGHT if is_used else colour
+        pen.text((left + right) / 2, top + 25, name, text, anchor="mm")
+
+
+class Workshop(Scene):
+    """Sixteen machines and sixteen tools: what is free, what is ordered, and what was chosen."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.before: Any = None
+
+    def paint(self, pen: Pen, obs: Any, action: Any) -> None:
+        """Draw the order that the action answered: its choice is filled."""
+        shown = obs if self.before is None else self.before
+        self.before = obs
+        for row, (part, label) in enumerate((("machine", "machines"), ("tool", "tools"))):
+            top = 45 + 135 * row
+            pen.text(24, top, label, TEXT, anchor="lm")
+            for choice in range(16):
+                x = 38 + 27 * choice
+                y = top + 45
+                is_free = shown["action_mask"][part][choice]
+                pen.disc(x, y, 11, METAL if is_free else GRASS)
+                if choice == shown["order"][row]:
+                    pen.ring(x, y, 14, ACCENT)
+                if action is not None and choice == action[part]:
+                    pen.disc(x, y, 11, LEAF)
+
+
 class Rendered(Scene):
     """An environment that draws itself."""
 
@@ -188,5 +247,7 @@ SCENES: dict[str, type[Scene]] = {
     "Hopper-v5": Hopper,
     "LunarLander-v3": Lander,
     "MinAtar/Breakout-v1": Breakout,
+    "Weeds-v0": Weeds,
+    "Workshop-v0": Workshop,
     "popgym-RepeatPreviousEasy-v0": RepeatPrevious,
 }

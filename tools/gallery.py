@@ -126,6 +126,12 @@ AGENTS = {
         "Four discrete actions: from the zoo, after 500,000 steps.",
         "A lander slows down with its engines, and lands between two flags.",
     ),
+    "Pendulum-v1": (
+        "Pendulum",
+        "../learning.md#the-zoo",
+        "One torque: from the zoo, after 120,000 steps.",
+        "A pendulum swings up and stays upright.",
+    ),
     "Hopper-v5": (
         "Hopper",
         "../learning.md#the-zoo",
@@ -137,6 +143,18 @@ AGENTS = {
         "../learning.md#the-zoo",
         "Images of ten by ten cells: from the zoo, after 500,000 steps.",
         "A paddle returns a ball, which breaks bricks.",
+    ),
+    "Workshop-v0": (
+        "Workshop",
+        "../learning.md#tasks-that-need-one-part-of-rlcatalog",
+        "Masks in a Dict of two actions: the right machine and the right tool, from the zoo.",
+        "The policy chooses the ordered machine and the ordered tool among those that are free.",
+    ),
+    "Weeds-v0": (
+        "Weeds",
+        "../learning.md#tasks-that-need-one-part-of-rlcatalog",
+        "A tool and a velocity in one action: from the zoo, after 150,000 steps.",
+        "A robot drives to weeds, and pulls, cuts or digs out each of them.",
     ),
     "popgym-RepeatPreviousEasy-v0": (
         "RepeatPrevious of POPGym",

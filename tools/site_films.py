@@ -70,6 +70,8 @@ def subjects() -> dict[str, Subject]:
     }
     for record in sorted(ZOO.glob("*.json")):
         facts = json.loads(record.read_text(encoding="utf-8"))
+        if facts["env"] == "CartPole-v1":
+            continue  # the film `cartpole` shows the policy in the web page
         modules = tuple(facts["modules"])
         found[record.stem] = Subject(facts["env"], record.with_suffix(".onnx"), modules)
     # An episode of the hopper has 125 steps in a second.
@@ -84,6 +86,8 @@ FRAMES_PER_SECOND = {
     "MinAtar-Breakout-v1": 8,
     "popgym-RepeatPreviousEasy-v0": 2,
     "robot": 10,
+    "Weeds-v0": 10,
+    "Workshop-v0": 2,
 }
 DEFAULT_FRAMES_PER_SECOND = 25
 
@@ -123,6 +127,8 @@ def first_row(action: Any) -> Any:
     """Return the action in a batch of one row."""
     if isinstance(action, dict):
         return {name: part[0] for name, part in action.items()}
+    if isinstance(action, tuple):
+        return tuple(part[0] for part in action)
     return action[0]
 
 

@@ -126,18 +126,25 @@ that its task, and not its network, differs. The policies take sampled actions.
 
 ## The zoo
 
-The package rlcatalog-ppo contains some of the policies that rlcatalog's PPO trained for this page, exported as ONNX
-files. For each task, it is the policy that had the highest return with its most likely actions. To see a policy play,
-run these commands in the root of a clone:
+The package rlcatalog-ppo contains eight policies that rlcatalog's PPO trained for this page, exported as ONNX files.
+Each is the policy of its task that had the highest return with its most likely actions. To see a policy play, run these
+commands in the root of a clone:
 
 ```console
 $ pip install '.[actor]' ./plugins/runs ./plugins/ppo ./plugins/cli
-$ rlcatalog evaluate zoo:Hopper-v5
+$ rlcatalog evaluate zoo:Workshop-v0
 ```
 
-You do not need PyTorch or TensorFlow to play, but you have to install the package of the environment. Next to each ONNX
-file, there is a JSON file which describes the run that trained the policy. The returns in this table are means over
-{zoo_episodes} episodes with 95% intervals:
+You do not need PyTorch or TensorFlow to play, but you have to install the package of the environment. Workshop and
+Weeds are part of rlcatalog-ppo. Next to each ONNX file, there is a JSON file which describes the run that trained the
+policy. To train the policies of a task again, move its lines out of `benchmarks/learning/results.jsonl`, and name the
+task:
+
+```console
+$ make compare COMPARE_ARGS='--engine ours --task Workshop'
+```
+
+The returns in this table are means over {zoo_episodes} episodes with 95% intervals:
 
 | policy | most likely actions | sampled actions | training steps | seed | kB |
 |---|---|---|---|---|---|

@@ -12,10 +12,21 @@ from typing import Any
 
 import rlcatalog
 from benchmarks.learning.environments import Registered
-from benchmarks.learning.published_tasks import PUBLISHED
+from benchmarks.learning.tasks import TASKS
 from rlcatalog_ppo.commands import ZOO
 from rlcatalog_runs.evaluation import play
 
+#: Tasks with a policy in the zoo. The environment of each has an id, by which users name it.
+ZOO_TASKS = (
+    "CartPole-v1",
+    "Pendulum-v1",
+    "LunarLander-v3",
+    "Hopper-v5",
+    "MinAtar/Breakout-v1",
+    "RepeatPreviousEasy",
+    "Workshop",
+    "Weeds",
+)
 #: Episodes that a policy plays for its record, and the seed of their environments: those of
 #: `rlcatalog evaluate`.
 EPISODES, SEED = 100, 10_000
@@ -24,42 +35,44 @@ Row = dict[str, Any]
 
 
 def write(rows: Sequence[Row], runs: Path, zoo: Path = ZOO) -> Iterator[str]:
-    """Export each task's best kept policy with the default net, unless the zoo has a better one,
-    and yield the tasks.
+    """Export the best kept policy of each task of the zoo, and yield the tasks that got a new one.
+
+    A policy stays in the zoo while its run is among the records and no better one is kept.
 
     Args:
         rows: Records of runs.
         runs: Folder of the kept policies, `TASK/ours-catalog-SEED`.
         zoo: Folder of the zoo.
     """
-    for task, about in PUBLISHED.items():
-        if not isinstance(about.make, Registered):
-            continue  # an environment of ours has no id to name it by
+    for task in ZOO_TASKS:
+        make = TASKS[task].make
+        assert isinstance(make, Registered)
+        folders = runs / task.replace("/", "-")
         wanted = [
             row
             for row in rows
             if (row["engine"], row["task"], row["net"]) == ("ours", task, "catalog")
         ]
-        folders = {
-            row["seed"]: runs / task.replace("/", "-") / f"ours-catalog-{row['seed']}"
-            for row in wanted
-        }
-        kept = [row for row in wanted if folders[row["seed"]].is_dir()]
+        kept = [row for row in wanted if (folders / f"ours-catalog-{row['seed']}").is_dir()]
         if not kept:
             continue
-        row = max(kept, key=lambda row: row["greedy_return"])
-        file = zoo / f"{about.make.name.replace('/', '-')}.onnx"
+        best = max(kept, key=lambda row: row["greedy_return"])
+        file = zoo / f"{make.name.replace('/', '-')}.onnx"
         record = file.with_suffix(".json")
-        if (
-            record.exists()
-            and json.loads(record.read_text())["run"]["greedy_return"] >= row["greedy_return"]
-        ):
+        present = json.loads(record.read_text())["run"] if record.exists() else None
+        recorded = [_without_curve(row) for row in wanted]
+        if present in recorded and present["greedy_return"] >= best["greedy_return"]:
             continue
         zoo.mkdir(exist_ok=True)
-        rlcatalog.load(folders[row["seed"]]).export(file)
-        run = {key: part for key, part in row.items() if key != "curve"}
-        record.write_text(json.dumps({**_played(file, about.make), "run": run}, indent=1) + "\n")
+        rlcatalog.load(folders / f"ours-catalog-{best['seed']}").export(file)
+        record.write_text(
+            json.dumps({**_played(file, make), "run": _without_curve(best)}, indent=1) + "\n"
+        )
         yield task
+
+
+def _without_curve(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "curve"}
 
 
 def _played(file: Path, make: Registered) -> Row:

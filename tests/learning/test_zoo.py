@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,15 @@ def test_zoo_keeps_its_policy_if_no_run_is_better(zoo_folder):
     assert list(zoo.write(rows, zoo_folder / "runs", zoo_folder)) == []
 
 
+def test_policy_of_a_run_with_older_settings_is_replaced(zoo_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo, "EPISODES", 4)
+    shutil.copytree(zoo_folder, tmp_path / "zoo")
+    rows = [WORSE_RUN]  # the better run is no longer among the records
+    assert list(zoo.write(rows, zoo_folder / "runs", tmp_path / "zoo")) == ["Hopper-v5"]
+    record = json.loads((tmp_path / "zoo" / "Hopper-v5.json").read_text())
+    assert record["run"] == without_curve(WORSE_RUN)
+
+
 def test_run_without_its_policy_is_not_exported(zoo_folder):
     lost_run = make_row(seed=7, greedy_return=99.0)
     assert list(zoo.write([lost_run], zoo_folder / "runs", zoo_folder)) == []
@@ -145,7 +155,12 @@ def test_unknown_name_error_lists_the_zoo(record):
 
 def test_zoo_is_small():
     sizes = [path.stat().st_size for path in commands.ZOO.glob("*")]
-    assert sum(sizes) <= 2_000_000
+    assert sum(sizes) <= 4_000_000
+
+
+def test_zoo_has_a_policy_of_each_of_its_tasks():
+    tasks = {json.loads(path.read_text())["run"]["task"] for path in RECORDS}
+    assert tasks == set(zoo.ZOO_TASKS)
 
 
 def test_each_policy_of_the_zoo_has_a_record():
