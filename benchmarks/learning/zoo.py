@@ -45,34 +45,60 @@ def write(rows: Sequence[Row], runs: Path, zoo: Path = ZOO) -> Iterator[str]:
         zoo: Folder of the zoo.
     """
     for task in ZOO_TASKS:
-        make = TASKS[task].make
-        assert isinstance(make, Registered)
-        folders = runs / task.replace("/", "-")
-        wanted = [
+        runs_of_task = [
             row
             for row in rows
             if (row["engine"], row["task"], row["net"]) == ("ours", task, "catalog")
         ]
-        kept = [row for row in wanted if (folders / f"ours-catalog-{row['seed']}").is_dir()]
+        kept = [row for row in runs_of_task if _folder(row, runs).is_dir()]
         if not kept:
             continue
-        best = max(kept, key=lambda row: row["greedy_return"])
-        file = zoo / f"{make.name.replace('/', '-')}.onnx"
-        record = file.with_suffix(".json")
-        present = json.loads(record.read_text())["run"] if record.exists() else None
-        recorded = [_without_curve(row) for row in wanted]
-        if present in recorded and present["greedy_return"] >= best["greedy_return"]:
-            continue
-        zoo.mkdir(exist_ok=True)
-        rlcatalog.load(folders / f"ours-catalog-{best['seed']}").export(file)
-        record.write_text(
-            json.dumps({**_played(file, make), "run": _without_curve(best)}, indent=1) + "\n"
-        )
+        best = max(kept, key=_greedy_return)
+        record = zoo / f"{_env_of(task).name.replace('/', '-')}.json"
+        if record.exists():
+            present = json.loads(record.read_text())["run"]
+            is_recorded = present in [_without_curve(row) for row in runs_of_task]
+            if is_recorded and _greedy_return(present) >= _greedy_return(best):
+                continue
+        _export(best, _folder(best, runs), record)
         yield task
+
+
+def _folder(row: Row, runs: Path) -> Path:
+    """Return the folder in which the policy of a run is kept."""
+    task: str = row["task"]
+    return runs / task.replace("/", "-") / f"ours-catalog-{row['seed']}"
+
+
+def _env_of(task: str) -> Registered:
+    """Return the environment of a task of the zoo, which has an id."""
+    make = TASKS[task].make
+    assert isinstance(make, Registered)
+    return make
+
+
+def _greedy_return(row: Row) -> float:
+    value: float = row["greedy_return"]
+    return value
 
 
 def _without_curve(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "curve"}
+
+
+def _export(row: Row, policy: Path, record: Path) -> None:
+    """Export the policy of a run, and write its record beside it.
+
+    Args:
+        row: The record of the run.
+        policy: Folder of the policy.
+        record: The file for the record.
+    """
+    record.parent.mkdir(exist_ok=True)
+    file = record.with_suffix(".onnx")
+    rlcatalog.load(policy).export(file)
+    facts = {**_played(file, _env_of(row["task"])), "run": _without_curve(row)}
+    record.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def _played(file: Path, make: Registered) -> Row:

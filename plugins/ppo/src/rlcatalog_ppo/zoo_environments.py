@@ -19,7 +19,12 @@ class Workshop(gym.Env[Any, Any]):
     pays 1. A choice that is in use is not possible.
     """
 
-    TOOLS, MACHINES, FREE, STEPS = 16, 16, 4, 50
+    TOOLS = 16
+    MACHINES = 16
+    #: Number of tools and of machines that are not in use.
+    FREE = 4
+    #: Length of an episode.
+    STEPS = 50
     observation_space = Dict(
         {
             "order": MultiDiscrete([MACHINES, TOOLS]),
@@ -64,10 +69,16 @@ class Weeds(gym.Env[Any, Any]):
     """A robot drives to a weed and pulls, cuts or digs it out: an action is a tool and a velocity.
 
     A weed needs one of three tools, which works within reach and pays 1; then the next weed grows.
-    While a tool is used, the robot stands still.
+    While the robot uses a tool, it does not move.
     """
 
-    TOOLS, SPEED, REACH, STEPS = 3, 0.15, 0.2, 60
+    TOOLS = 3
+    #: Distance that the robot drives in a step at full speed.
+    SPEED = 0.15
+    #: Distance at which a tool reaches the weed.
+    REACH = 0.2
+    #: Length of an episode.
+    STEPS = 60
     #: The offset to the weed, and the tool that it needs.
     observation_space = Dict({"offset": Box(-2, 2, (2,), np.float32), "weed": Discrete(TOOLS)})
     #: Tool 0 is none: the robot drives.
@@ -102,5 +113,5 @@ class Weeds(gym.Env[Any, Any]):
         return {"offset": (self.weed - self.robot).astype(np.float32), "weed": self.kind}
 
 
-gym.register("Workshop-v0", Workshop)
-gym.register("Weeds-v0", Weeds)
+gym.register("Workshop-v0", f"{__name__}:Workshop")
+gym.register("Weeds-v0", f"{__name__}:Weeds")
