@@ -51,6 +51,7 @@ def make(algorithm, env, model_config=None, **policy_kwargs):
         env,
         policy_kwargs=policy_kwargs,
         learning_starts=10,
+        batch_size=16,
         buffer_size=500,
         seed=0,
         device="cpu",
