@@ -24,12 +24,10 @@ DIFFERS = (
     " changes.",
     "Masks. MaskablePPO requests them from the environment. rlcatalog-ppo finds them in the"
     " observation.",
-    "Memory. RepeatPreviousEasy compares nets whose sizes differ by at most 1%: rlcatalog's LSTM"
-    " follows a dense layer there, and has one bias for each gate. In CountRecallEasy, it has the"
-    " layers of sb3-contrib's, which reads the observation with the LSTM, is followed by a dense"
-    " layer, and has two biases. rlcatalog-ppo trains on sequences as long as a rollout"
-    " (`max_seq_len=32`), like sb3-contrib. With its default of 20, the LSTM reached only 0.90 to"
-    " 0.99 in RepeatPreviousEasy (seeds 0 to 4).",
+    "Memory. rlcatalog's LSTM has the layers of sb3-contrib's: it reads the observation, is"
+    " followed by a dense layer, and has two biases for each gate. rlcatalog-ppo trains on"
+    " sequences as long as a rollout (`max_seq_len=32`), like sb3-contrib. With its default of 20,"
+    " an LSTM after a dense layer reached only 0.90 to 0.99 in RepeatPreviousEasy (seeds 0 to 4).",
     "Attention. In RepeatPreviousEasy, it sees the last 32 steps (`attention_memory_inference` and"
     " `attention_memory_training`). This was chosen after runs with the default of 50, where two"
     " of five seeds ended at 0.65 and 0.72. Both were right early in an episode and often wrong at"
