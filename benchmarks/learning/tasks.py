@@ -10,9 +10,7 @@ from benchmarks.learning.published_tasks import PUBLISHED
 from benchmarks.learning.task import Task
 
 EASY = {
-    "CartPole-v1": Task(
-        Registered("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}, kept_defaults=True
-    ),
+    "CartPole-v1": Task(Registered("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}),
     # Now and then a seed never finds the top, under any engine: ten would be too few to say how
     # often.
     "Acrobot-v1": Task(
@@ -32,7 +30,6 @@ EASY = {
         {"sb3": 120_000, "rllib": 60_000},
         {"gamma": 0.9, "lr": 1e-3, "length": 256, "minibatch": 256},
         {"sb3": 30, "rllib": 10},
-        kept_defaults=True,
     ),
     "MountainCarContinuous-v0": Task(
         Registered("MountainCarContinuous-v0"),
