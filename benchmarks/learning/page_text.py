@@ -148,6 +148,9 @@ The returns in this table are means over {zoo_episodes} episodes with 95% interv
 |---|---|---|---|---|---|
 {zoo}
 
+In Weeds, sampled actions return more than the most likely ones. If the most likely action is a tool that is slightly
+out of reach, the robot does not move, and uses the tool until the episode ends.
+
 ## Easy tasks
 
 This section compares the same engines in easier tasks. Their settings do not come from published sources, and are the
