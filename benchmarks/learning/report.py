@@ -50,9 +50,8 @@ REASONS = {
     ("CountRecallEasy", "ours", "attention"): (
         "Attention learns later here. With three times as many steps, the training return of seed 0"
         " stays near -0.92 for 300,000 steps, and is -0.88 after 600,000. With the default initial"
-        " weights, it ends at -0.90 after 200,000 steps. Of the LSTMs, all of"
-        " Stable-Baselines3's own and four of five of each of the others start to learn within"
-        " 200,000 steps."
+        " weights, it ends at -0.90 after 200,000 steps. All LSTMs of Stable-Baselines3 start to"
+        " learn within 200,000 steps, and four of five of each of the others."
     )
 }
 

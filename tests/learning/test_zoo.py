@@ -127,6 +127,17 @@ def test_evaluate_of_a_file_shows_no_record(record, zoo_folder, capsys):
     assert not [line for line in lines if line.startswith("on record")]
 
 
+def test_evaluate_needs_no_package_of_the_policys_parts(record, monkeypatch, capsys):
+    mean, _ = record["return"]
+    monkeypatch.setenv("RLCATALOG_DISABLE_PLUGINS", "rlcatalog-fcnet, rlcatalog-gaussian")
+    rlcatalog.default_catalog.cache_clear()
+    try:
+        first_line, *_ = run_evaluate(capsys, "zoo:Hopper-v5")
+    finally:
+        rlcatalog.default_catalog.cache_clear()
+    assert first_line.startswith(f"mean return  {mean:.2f} ± ")
+
+
 def test_evaluate_plays_a_policy_without_a_framework(zoo_folder, tmp_path):
     policy = zoo_folder / "Hopper-v5.onnx"
     program = f"""
