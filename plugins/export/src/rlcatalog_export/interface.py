@@ -9,8 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+import rlcatalog
 from rlcatalog import __version__
 from rlcatalog.errors import SavedPolicyError, one_line
+from rlcatalog.internals import public_index
 
 FORMAT = "rlcatalog-export"
 FORMAT_VERSION = 2
@@ -133,6 +135,19 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def input(self, role: str) -> Port | None:
         """Return the input with the given role, or None."""
         return next((port for port in self.inputs if port.role == role), None)
+
+    def config_for_wrappers(self) -> dict[str, Any]:
+        """Return the model config for the wrappers of an environment, without the keys of packages
+        that are not installed and whose parts are in the file.
+
+        Keys of other packages stay: a wrapper that is not installed is an error.
+        """
+        config = {}
+        for key, value in self.config.items():
+            is_in_file = public_index.provider_of("config", key) in self.versions
+            if key in rlcatalog.MODEL_DEFAULTS or not is_in_file:
+                config[key] = value
+        return config
 
     def to_json(self) -> str:
         """Return the whole interface as JSON."""

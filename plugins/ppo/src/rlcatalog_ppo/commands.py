@@ -15,7 +15,6 @@ from gymnasium.vector import VectorEnv
 import rlcatalog
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, UnknownNameError
-from rlcatalog.internals import public_index
 from rlcatalog_cli import AS_JSON, Modules, import_modules, print_json, show_progress
 from rlcatalog_policy import read_manifest
 from rlcatalog_ppo.optimizer import set_threads
@@ -191,7 +190,7 @@ def _evaluate(
         actor = rlcatalog.Actor(path)
     # Both describe the policy and have its model config.
     about = read_manifest(source) if actor is None else actor.interface
-    model = about.config if actor is None else _config_for_wrappers(about)
+    model = about.config if actor is None else actor.interface.config_for_wrappers()
     env_config: Mapping[str, Any] = {}
     if env is None:
         env, env_config = env_of(path, module_names)
@@ -253,20 +252,6 @@ def _play(
         update(len(returns), statistics.fmean(returns))
 
     return play_episodes(policy, envs, episodes, seed=seed, explore=explore, on_episode=show_result)
-
-
-def _config_for_wrappers(interface: Any) -> dict[str, Any]:
-    """Return the model config of an exported policy for the wrappers of its environment, without
-    the keys of packages that are not installed and whose parts are in the file.
-
-    Keys of other packages stay: a wrapper that is not installed is an error.
-    """
-    config = {}
-    for key, value in interface.config.items():
-        is_in_file = public_index.provider_of("config", key) in interface.versions
-        if key in rlcatalog.MODEL_DEFAULTS or not is_in_file:
-            config[key] = value
-    return config
 
 
 def _recorded_return(record: Mapping[str, Any], *, explore: bool) -> dict[str, Any]:
