@@ -148,7 +148,7 @@ AGENTS = {
         "Workshop",
         "../learning.md#tasks-that-need-one-part-of-rlcatalog",
         "Masks in a Dict of two actions: the right machine and the right tool, from the zoo.",
-        "The policy chooses the ordered machine and the ordered tool among those that are free.",
+        "A policy chooses a machine and a tool. An order says which, and few of them are free.",
     ),
     "Weeds-v0": (
         "Weeds",
