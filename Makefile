@@ -16,6 +16,8 @@ BESIDE := $(VENV)/.skrl $(VENV)/.rsl_rl $(VENV)/.timm $(VENV)/.server
 # Their tests run in a process of their own, which sees these folders.
 BRIDGES := plugins/rsl_rl plugins/skrl
 BRIDGES_PATH := $(VENV)/rsl_rl:$(VENV)/skrl
+# As many workers as there are cores. Each takes up to 4 GB of memory, so there are at most four.
+WORKERS ?= -n logical --maxprocesses 4
 # Code on pages has 88 columns. The guide to plugins shows files that `rlcatalog new` writes, which have 100.
 FORMAT_PAGES = $(BIN)/ruff format --line-length 88 --config 'include=["*.md"]' --config 'format.exclude=[]' \
 	--exclude docs/plugins.md
@@ -43,9 +45,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one bridges quick lowest newest engines environments learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
+test test-one bridges quick lowest newest engines environments learn attack sweep compare peers docs docs-run: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one bridges learn attack sweep lint fix bench bench-check gpu peers compare lowest newest update engines environments generate dist version docs docs-serve browser docs-check clean
+.PHONY: demo help test quick test-one bridges learn attack sweep lint fix bench bench-check gpu peers compare lowest newest update engines environments generate dist version docs docs-serve docs-run browser docs-check clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -56,9 +58,9 @@ demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found th
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-test: $(VENV)/.dev $(BESIDE)  ## all tests, a short learning run included
-	$(BIN)/python -m pytest -m "not learn and not slow" -n 2 --dist loadfile $(PYTEST_ARGS)
-	$(if $(PYTEST_ARGS),,PYTHONPATH=$(BRIDGES_PATH) $(BIN)/python -m pytest -n 2 --dist loadfile $(BRIDGES))
+test: $(VENV)/.dev $(BESIDE)  ## the tests of all packages and of how they fit together, a short learning run included
+	$(BIN)/python -m pytest -m "not learn and not slow" $(WORKERS) --dist loadfile --ignore=tests/docs $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),,PYTHONPATH=$(BRIDGES_PATH) $(BIN)/python -m pytest $(WORKERS) --dist loadfile $(BRIDGES))
 
 quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
 	$(BIN)/python tools/quick.py $(PYTEST_ARGS)
@@ -74,11 +76,11 @@ bridges: $(VENV)/.dev $(BESIDE)  ## the tests of the bridges to rsl_rl and skrl,
 	PYTHONPATH=$(BRIDGES_PATH) $(BIN)/python -m pytest $(BRIDGES) $(PYTEST_ARGS)
 
 attack: $(VENV)/.dev $(BESIDE)  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
-	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal $(PYTEST_ARGS)
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not slow and not learn" -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m slow $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not slow and not learn" $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 learn: $(VENV)/.dev $(VENV)/.compare  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
-	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)
+	SEED=$(SEED) $(BIN)/python -m pytest -m learn $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 sweep: N = 10
 sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
@@ -136,7 +138,7 @@ compare: $(VENV)/.dev $(VENV)/.compare  ## learning: engines with their own nets
 
 # Old third parties use what newer ones of others call deprecated. RLlib's tests have a process of their own: its lowest
 # version leaves threads behind that can crash PyTorch.
-lowest: PYTEST_LOWEST = -m "not learn and not slow" -W ignore::DeprecationWarning -n 2 --dist loadfile
+lowest: PYTEST_LOWEST = -m "not learn and not slow" -W ignore::DeprecationWarning $(WORKERS) --dist loadfile
 lowest: $(LOWEST)/.done  ## the tests of every package, at every lowest version that the packages declare
 	$(LOWEST)/bin/python -m pytest $(PYTEST_LOWEST) catalog builtin_models builtin_dists plugins \
 	--ignore=plugins/rllib $(PYTEST_ARGS)
@@ -192,6 +194,9 @@ docs: $(VENV)/.docs  ## the site, built from nothing into docs/_build/html: note
 docs-serve: PORT = 8000
 docs-serve: docs  ## show the site to this machine's browsers, at http://127.0.0.1:8000; PORT= names another
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
+
+docs-run: $(VENV)/.dev $(BESIDE)  ## run the code of all pages, READMEs and examples, and follow the links
+	$(BIN)/python -m pytest -m "not learn and not slow" $(WORKERS) --dist loadfile tests/docs $(PYTEST_ARGS)
 
 browser: $(VENV)/.dev  ## find Chromium for docs-check; if none is installed, unpack Debian's into .venv, without root
 	$(BIN)/python tools/fetch_browser.py

@@ -1,6 +1,6 @@
 """Every example runs, each in its own process.
 
-`make test` runs each in one framework. `make attack` runs them in the other, and the hand-written
+`make docs-run` runs each in one framework. `make attack` runs them in the other, and the hand-written
 scripts that some replace. `make engines` runs those of tianshou.
 """
 
@@ -84,7 +84,7 @@ HAND_WRITTEN_NAMES = sorted(path.name for path in HAND_WRITTEN.glob("*.py"))
 HAND_WRITTEN_RUNS = {
     f"hand_written/{path.name}": ONCE for path in sorted(HAND_WRITTEN.glob("*.py"))
 }
-#: Examples with runs in both frameworks run in PyTorch in `make test`, because it starts faster;
+#: Examples with runs in both frameworks run in PyTorch in `make docs-run`, because it starts faster;
 #: these run in TensorFlow.
 IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
 #: These import or download large libraries, or take long.

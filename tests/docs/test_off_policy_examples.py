@@ -223,7 +223,7 @@ class Bandit(gym.Env):
         return np.zeros(3, np.float32), reward, True, False, {}
 
 
-@pytest.mark.slow  # `make test` trains its critics below
+@pytest.mark.slow  # `make docs-run` trains its critics below
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_sac_finds_the_best_action_of_a_bandit(framework):
     hyper = sac.Hyper(steps=500, learning_starts=100, lr=1e-2, batch_size=64)

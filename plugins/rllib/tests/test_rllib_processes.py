@@ -18,8 +18,9 @@ from torch import nn
 
 import rlcatalog_rllib
 from rlcatalog.errors import SavedPolicyError, WorkerError
+from rlcatalog_rllib import worker_deaths
 from rlcatalog_rllib.env_runner import CatalogEnvRunner, check_runners
-from rlcatalog_rllib.worker_deaths import LIMIT
+from rlcatalog_rllib.worker_deaths import LIMIT, forget_starts, record_start
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +108,40 @@ def test_setup_hook_imports_triton_before_rllib(local_ray, fake_packages):
 # --- processes that keep dying --------------------------------------------------------------------
 
 
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    """A dict in place of Ray's store, as if this were an actor's process with a log.
+
+    Returns:
+        The log's path.
+    """
+    values = {}
+    log = tmp_path / "worker.err"
+    monkeypatch.setattr(worker_deaths, "_record_key", lambda: b"key")
+    monkeypatch.setattr(worker_deaths, "error_log", lambda: str(log))
+    monkeypatch.setattr(worker_deaths, "get_value", values.get)
+    monkeypatch.setattr(worker_deaths, "put_value", values.__setitem__)
+    monkeypatch.setattr(worker_deaths, "delete_value", values.pop)
+    return log
+
+
+def test_start_after_several_deaths_is_an_error_with_the_last_cause(store):
+    store.write_text("*** SIGSEGV received at time=1 ***\n")
+
+    starts = [record_start() for _ in range(LIMIT + 1)]
+
+    assert starts[:LIMIT] == [None] * LIMIT
+    assert isinstance(starts[LIMIT], WorkerError)
+    assert "Cause of the last death: SIGSEGV" in str(starts[LIMIT])
+    assert str(store) in str(starts[LIMIT])
+
+
+def test_start_after_collecting_data_is_the_first_again(store):
+    for _ in range(2 * LIMIT):
+        assert record_start() is None
+        forget_starts()
+
+
 class DyingActor:
     """An actor that records its starts as a runner does, and dies until it gets an error.
 
@@ -157,8 +192,7 @@ class Deaths(NamedTuple):
 @pytest.fixture(
     scope="module",
     params=[
-        # A signal ends real runners as well, see below.
-        pytest.param(("SIGSEGV", "SIGSEGV"), id="SIGSEGV", marks=pytest.mark.slow),
+        pytest.param(("SIGSEGV", "SIGSEGV"), id="SIGSEGV"),
         pytest.param(("exit", "none in the log, as after SIGKILL"), id="exit"),
     ],
 )
@@ -175,10 +209,12 @@ def deaths(request, local_ray):
     return Deaths(error, cause, later_errors)
 
 
+@pytest.mark.slow  # Ray starts a process several times
 def test_repeated_deaths_are_an_error_with_cause_and_log(deaths):
     assert_tells_of_deaths(deaths.error, deaths.cause)
 
 
+@pytest.mark.slow
 def test_deaths_are_not_counted_after_collecting_data(deaths):
     assert deaths.later_errors == [None] * (2 * LIMIT)
 
