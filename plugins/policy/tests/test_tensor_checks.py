@@ -14,9 +14,20 @@ from rlcatalog.errors import (
     NonFiniteError,
     ObservationError,
 )
-from rlcatalog_policy import tensor_checks
+from rlcatalog_policy import tensor_acting, tensor_checks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True, params=["in CPU memory", "as on a GPU"])
+def place(request, monkeypatch):
+    """Where the tensors are: in CPU memory, or there too but treated as on another device."""
+    if request.param == "as on a GPU":
+        monkeypatch.setattr(tensor_acting, "is_on_other_device", lambda placement: True)
+    return request.param
+
+
+only_on_a_gpu = pytest.mark.parametrize("place", ["as on a GPU"], indirect=True)
 
 THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 WITH_MASK = Dict({"obs": THREE_FEATURES, "action_mask": Box(0, 2, (4,), np.int8)})
@@ -171,6 +182,7 @@ def test_check_names_the_call_if_tensors_were_overwritten():
         policy.check()
 
 
+@only_on_a_gpu
 def test_check_names_the_call_if_tensors_are_no_longer_kept(monkeypatch):
     monkeypatch.setattr(tensor_checks, "_MOST_STEPS", 3)
     policy = build_policy()
@@ -182,6 +194,16 @@ def test_check_names_the_call_if_tensors_are_no_longer_kept(monkeypatch):
         policy.check()
 
 
+def test_right_steps_are_not_kept_in_cpu_memory(place):
+    policy = build_policy()
+    policy.act(torch.zeros(5, 3))
+
+    num_kept = len(policy._on_tensors().checks._entries)
+
+    assert num_kept == (0 if place == "in CPU memory" else 1)
+
+
+@only_on_a_gpu
 def test_few_values_are_kept_for_large_batches(monkeypatch):
     monkeypatch.setattr(tensor_checks, "_MOST_VALUES", 100)
     policy = build_policy()

@@ -631,8 +631,9 @@ class Policy:
 
         Raises:
             NonFiniteError: An observation, a past reward, a value estimate or a distribution's
-                parameter was NaN or infinite. This and the following messages name the step, and
-                the row if the step's tensors are among the last 1,024 steps or 64 MiB.
+                parameter was NaN or infinite. This and the following messages name the step and the
+                row; on a GPU, the row only if the step's tensors are among the last 1,024 steps or
+                64 MiB.
             ObservationError: An integer was outside the range of its Discrete or MultiDiscrete.
             ActionMaskError: A mask contained other numbers than 0 and 1, or a row of it allowed no
                 action.

@@ -20,6 +20,7 @@ from rlcatalog.frameworks import Array, Step, Tensor, TensorTree, tensor_ops
 from rlcatalog.internals import is_up_to_date, lowered_actions, reads_masks
 from rlcatalog.spaces import map_tensors, parts_of
 from rlcatalog_policy.acting import run_backend
+from rlcatalog_policy.encoder import is_on_other_device
 from rlcatalog_policy.history import check_reward
 from rlcatalog_policy.non_finite import check_finite_step, check_observations, check_values
 from rlcatalog_policy.state import (
@@ -84,7 +85,7 @@ class TensorActing:
         self._policy = policy
         self.ops = tensor_ops(policy.framework)
         self.placement = Placement(device, self.ops)
-        self.checks = TensorChecks(self.ops)
+        self.checks = TensorChecks(self.ops, is_on_host=not is_on_other_device(self.placement))
         self._encoder: TensorEncoder | None = None
         self._policy_encoder: TensorEncoder | None = None
         self._filter_is_served = False

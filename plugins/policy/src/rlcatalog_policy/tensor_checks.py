@@ -3,6 +3,9 @@
 Reading a number of a GPU waits for the GPU. Therefore a step only computes whether its numbers are
 right, and keeps the first step in which they were not. `TensorChecks.read` waits once, looks the
 step up among the last ones, and raises the same error as a step of arrays.
+
+In CPU memory, reading waits for nothing. A step's result is therefore read at once, and only the
+first wrong step is kept until `TensorChecks.read`.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -61,17 +64,21 @@ class TensorChecks:
 
     Args:
         ops: The operations for the tensors.
+        is_on_host: Whether the tensors lie in CPU memory, where reading a number waits for nothing.
     """
 
-    def __init__(self, ops: TensorOps) -> None:
+    def __init__(self, ops: TensorOps, is_on_host: bool) -> None:
         self._ops = ops
+        self._is_on_host = is_on_host
         self._start()
 
     def _start(self) -> None:
-        #: Number of entries so far.
+        #: Number of entries so far of which only the device knows whether they are right.
         self._count = 0
         #: What was called → how often.
         self._calls: Counter[str] = Counter()
+        #: The first wrong entry in CPU memory.
+        self._wrong_entry: _Entry | None = None
         self._entries: deque[_Entry] = deque()
         #: Number of entries to keep; the first one tells how large they are.
         self._most_entries = 0
@@ -88,10 +95,20 @@ class TensorChecks:
         """
         if not checks:
             return
-        ops = self._ops
         is_right = checks[0].is_right
         for check in checks[1:]:
             is_right = is_right & check.is_right
+        self._calls[what] += 1
+        entry = _Entry(what, self._calls[what], checks)
+        known = self._ops.array(is_right) if self._is_on_host else None
+        if known is None:  # on another device, or while a graph is traced
+            self._add_unknown(entry, is_right)
+        elif not known and self._wrong_entry is None:
+            self._wrong_entry = entry
+
+    def _add_unknown(self, entry: _Entry, is_right: Any) -> None:
+        """Add an entry of which only the device knows whether it is right."""
+        ops = self._ops
         if self._first_wrong is None:
             self._first_wrong = ops.constant(np.array(_NONE), is_right)
             self._next = ops.constant(np.array(0), is_right)
@@ -99,8 +116,7 @@ class TensorChecks:
         self._first_wrong = ops.where(is_right, self._first_wrong, if_wrong)
         self._next = self._next + 1
         self._count += 1
-        self._calls[what] += 1
-        self._keep(_Entry(what, self._calls[what], checks))
+        self._keep(entry)
 
     def _keep(self, entry: _Entry) -> None:
         """Keep an entry, and forget the oldest one if there are too many."""
@@ -115,12 +131,16 @@ class TensorChecks:
         """Wait for the device, and raise the error for the first wrong number since the last
         reading; see `Policy.check`.
         """
-        if self._first_wrong is None:
-            return
-        first_wrong = int(self._ops.array(self._first_wrong))
+        wrong_entry = self._wrong_entry
+        first_wrong_tensor = self._first_wrong
         entries = self._entries
         num_forgotten = self._count - len(entries)
         self._start()
+        if wrong_entry is not None:
+            self._raise(wrong_entry)
+        if first_wrong_tensor is None:
+            return
+        first_wrong = int(self._ops.array(first_wrong_tensor))
         if first_wrong == _NONE:
             return
         if first_wrong < num_forgotten:
@@ -132,7 +152,7 @@ class TensorChecks:
             )
         self._raise(entries[first_wrong - num_forgotten])
 
-    def _raise(self, entry: _Entry) -> None:
+    def _raise(self, entry: _Entry) -> NoReturn:
         """Raise the error for an entry with a wrong number."""
         since = f"{entry.what} {entry.number} since the last check"
         for check in entry.checks:

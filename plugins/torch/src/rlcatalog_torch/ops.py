@@ -245,7 +245,9 @@ class TorchOps(TensorOps):
         for x in values:
             if not x.is_floating_point():
                 continue
-            flat = x.detach().reshape(-1)
+            if x.requires_grad:
+                x = x.detach()
+            flat = x.reshape(-1)
             if flat.dtype in HALF:
                 flat = flat.float()
             products = flat.dot(_zeros(flat))

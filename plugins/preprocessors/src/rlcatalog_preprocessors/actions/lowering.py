@@ -134,6 +134,11 @@ class LoweredBox(LoweredActions):
 
     codec: Any
 
+    def __init__(self, codec: ActionCodec, ops: TensorOps) -> None:
+        super().__init__(codec, ops)
+        info = self.codec.info
+        self._has_bounds = bool(np.isfinite(info.low).any() or np.isfinite(info.high).any())
+
     def leaf(self, raw: Tensor) -> Any:
         """Compute the environment's numbers from raw actions, as the codec's `adapt` does."""
         ops = self.ops
@@ -147,12 +152,11 @@ class LoweredBox(LoweredActions):
             value = ops.as_type(value, wide)
         if codec.affine:
             value = value * self.constant(codec.scale, value) + self.constant(codec.middle, value)
-        has_bounds = np.isfinite(codec.info.low).any() or np.isfinite(codec.info.high).any()
         # The range of float16 bounds values too.
-        if has_bounds or dtype == "float16":
+        if self._has_bounds or dtype == "float16":
             low = self.constant(codec.lowest.astype(wide), value)
             high = self.constant(codec.highest.astype(wide), value)
-            value = ops.minimum(ops.maximum(value, low), high)
+            value = ops.clip(value, low, high)
         return self.typed(value)
 
 
