@@ -97,7 +97,8 @@ def make_learner(config, *, update_ops=(), **optimizer_arguments):
     """Return a learner with a `RecordingOptimizer`."""
     model = SimpleNamespace(update_ops=lambda: update_ops)
     optimizer = RecordingOptimizer(**optimizer_arguments)
-    return RolloutLearner(SimpleNamespace(model=model), config, np.random.default_rng(0), optimizer)
+    policy = SimpleNamespace(model=model, overrides=lambda method: method == "update_ops")
+    return RolloutLearner(policy, config, np.random.default_rng(0), optimizer)
 
 
 def make_batch(*, rows):

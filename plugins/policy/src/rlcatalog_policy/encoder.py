@@ -102,8 +102,8 @@ def host_values(value: Tensor | None) -> Any:
     return to_array(value)
 
 
-def is_on_other_device(value: Tensor | None) -> bool:
-    """Return whether a tensor lies on a device other than the CPU."""
+def is_on_other_device(value: Any) -> bool:
+    """Return whether a tensor, or what stands for one, lies on a device other than the CPU."""
     # Frameworks name the CPU in their own ways: "cpu", "/device:CPU:0". Arrays name it since
     # NumPy 2.
     device = str(getattr(value, "device", "")).lower()

@@ -207,7 +207,9 @@ class Policy:
             # Its methods only pass a call on to both of its sides, which are in the chain as well.
             if isinstance(model, SeparateCritic):
                 continue
-            if getattr(type(model), method) is not getattr(ModelV2, method):
+            # None for a function that was assigned to the model itself, which is an override, too.
+            function = getattr(getattr(model, method), "__func__", None)
+            if function is not getattr(ModelV2, method):
                 return True
         return False
 
@@ -615,7 +617,7 @@ class Policy:
         if state is None:
             return None
         is_array_state = isinstance(state.history.t, np.ndarray)
-        if is_array_state and not is_on_other_device(rows):  # type: ignore[arg-type]
+        if is_array_state and not is_on_other_device(rows):
             return self._episode_states.restart(state, rows)  # type: ignore[arg-type]
         restarted: State = self._on_tensors().restart(state, rows)
         return restarted

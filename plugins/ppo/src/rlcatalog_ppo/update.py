@@ -160,6 +160,7 @@ class RolloutLearner:
                 after the previous step.
         """
         self.minibatch_optimizer.select_weights()
+        has_update_ops = self.policy.overrides("update_ops")
         kl_coeff = self.kl_coeff
         hyperparameters = UpdateHyperparameters(
             lr=lr, kl_coeff=kl_coeff, clip_param=clip_param, lr_parts=lr_parts
@@ -177,7 +178,8 @@ class RolloutLearner:
                     check_rows=epoch == 0,  # later epochs read the same rows
                     measure=epoch == last_epoch,
                 )
-                self._run_update_ops_of_model()
+                if has_update_ops:
+                    self._run_update_ops_of_model()
                 epoch_metrics.append(step_metrics)
 
         means = self.minibatch_optimizer.means(

@@ -193,7 +193,8 @@ class Adam:
         if has_moved or first.stride() != weight.stride():
             # `set_state` copies the moments to tensors like the weight.
             self.set_state(weight, state.step.item(), first, state.second)
-        return self.state[weight]
+            return self.state[weight]
+        return state
 
 
 def _as_vector(x: Tensor) -> Tensor:
