@@ -160,6 +160,14 @@ def test_overrides_finds_methods_of_the_model(policy):
     assert not policy.overrides("custom_loss")
 
 
+def test_overrides_finds_a_function_assigned_to_the_model():
+    policy = rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, SMALL, "torch")
+    policy.model.custom_loss = lambda policy_loss, loss_inputs: policy_loss
+
+    assert policy.overrides("custom_loss")
+    assert not policy.overrides("update_ops")
+
+
 def test_overrides_finds_methods_of_an_inner_model():
     config = {**SMALL_LSTM, "custom_model": WithCustomLoss}
 

@@ -259,6 +259,22 @@ def test_custom_loss_and_its_metrics(framework):
     assert metrics[0]["constant"] == 3.0
 
 
+def test_hooks_assigned_between_updates_are_called():
+    algo = PPO("CartPole-v1", {**EIGHT_OPTIMISER_STEPS, "model": {"fcnet_hiddens": [8]}})
+    algo.train()
+    calls = []
+
+    def count_loss(policy_loss, loss_inputs):
+        calls.append("custom_loss")
+        return policy_loss
+
+    algo.policy.model.custom_loss = count_loss
+    algo.policy.model.update_ops = lambda: [lambda: calls.append("update_op")]
+    algo.train()
+
+    assert calls == ["custom_loss", "update_op"] * 8
+
+
 def test_custom_loss_may_run_any_python_without_tracing():
     losses = []
 

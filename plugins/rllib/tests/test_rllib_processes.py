@@ -125,7 +125,7 @@ def store(monkeypatch, tmp_path):
     return log
 
 
-def test_start_after_several_deaths_is_an_error_with_the_last_cause(store):
+def test_start_after_deaths_is_an_error_with_the_last_cause(store):
     store.write_text("*** SIGSEGV received at time=1 ***\n")
 
     starts = [record_start() for _ in range(LIMIT + 1)]

@@ -64,7 +64,7 @@ class TensorChecks:
 
     Args:
         ops: The operations for the tensors.
-        is_on_host: Whether the tensors lie in CPU memory, where reading a number waits for nothing.
+        is_on_host: Whether the tensors are in CPU memory, where a number can be read at once.
     """
 
     def __init__(self, ops: TensorOps, is_on_host: bool) -> None:
@@ -73,7 +73,7 @@ class TensorChecks:
         self._start()
 
     def _start(self) -> None:
-        #: Number of entries so far of which only the device knows whether they are right.
+        #: Number of entries so far whose result only the device knows.
         self._count = 0
         #: What was called → how often.
         self._calls: Counter[str] = Counter()
@@ -107,7 +107,7 @@ class TensorChecks:
             self._wrong_entry = entry
 
     def _add_unknown(self, entry: _Entry, is_right: Any) -> None:
-        """Add an entry of which only the device knows whether it is right."""
+        """Add an entry whose result only the device knows."""
         ops = self._ops
         if self._first_wrong is None:
             self._first_wrong = ops.constant(np.array(_NONE), is_right)
