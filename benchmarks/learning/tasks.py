@@ -20,7 +20,6 @@ EASY = {
         {"sb3": 40_000, "rllib": 40_000},
         {"gamma": 0.99, "lr": 1e-3},
         {"sb3": 20, "rllib": 10},
-        kept_defaults=True,
     ),
     # With ten seeds, the interval under Stable-Baselines3 ended at 0.
     "Pendulum-v1": Task(
@@ -37,20 +36,16 @@ EASY = {
         95,
         {"sb3": 40_000, "rllib": 40_000},
         {"gamma": 0.99, "length": 256, "minibatch": 256},
-        kept_defaults=True,
     ),
     # With 1e-3 as learning rate, policies of all engines are at times lost again after the task is
     # solved.
-    "MiniGrid-Empty-5x5-v0": Task(
-        minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}, kept_defaults=True
-    ),
+    "MiniGrid-Empty-5x5-v0": Task(minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}),
     "InvertedPendulum-v5": Task(
         Registered("InvertedPendulum-v5"),
         6,
         1000,
         {"sb3": 40_000, "rllib": 40_000},
         {"lr": 1e-3},
-        kept_defaults=True,
     ),
     # Returns go up and down between updates, under any engine: one that is looked at after a bad
     # one counts less.
