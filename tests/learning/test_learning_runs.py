@@ -129,8 +129,8 @@ def stored_rows():
 def test_all_stored_records_but_one_have_current_settings(stored_rows):
     rows = [row for row in stored_rows if "versions" not in row]
     current = [row for row in rows if runner.key_in(row) == key_of_row(row)]
-    assert len(rows) == 346
-    assert len(current) == 345
+    assert len(rows) == 206
+    assert len(current) == 205
 
 
 def test_stored_records_with_versions_have_current_settings(stored_rows):
