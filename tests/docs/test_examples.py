@@ -1,7 +1,7 @@
 """Every example runs, each in its own process.
 
-`make docs-run` runs each in one framework. `make attack` runs them in the other, and the hand-written
-scripts that some replace. `make engines` runs those of tianshou.
+`make docs-run` runs each in one framework. `make attack` runs them in the other, and the
+hand-written scripts that some replace. `make engines` runs those of tianshou.
 """
 
 import importlib.util
@@ -84,8 +84,8 @@ HAND_WRITTEN_NAMES = sorted(path.name for path in HAND_WRITTEN.glob("*.py"))
 HAND_WRITTEN_RUNS = {
     f"hand_written/{path.name}": ONCE for path in sorted(HAND_WRITTEN.glob("*.py"))
 }
-#: Examples with runs in both frameworks run in PyTorch in `make docs-run`, because it starts faster;
-#: these run in TensorFlow.
+#: Of examples with runs in both frameworks, `make docs-run` runs these in TensorFlow; the others in
+#: PyTorch, which starts faster.
 IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
 #: These import or download large libraries, or take long.
 SLOW = ("pretrained_backbone.py", "torchrl_ppo.py", "ppo_single_file_tf.py")
