@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import ActionCodec, LoweredActions
-from rlcatalog.frameworks import Tensor, TensorOps
+from rlcatalog.frameworks import Array, Tensor, TensorOps
 
 
 class LoweredDiscrete(LoweredActions):
@@ -137,26 +137,30 @@ class LoweredBox(LoweredActions):
     def __init__(self, codec: ActionCodec, ops: TensorOps) -> None:
         super().__init__(codec, ops)
         info = self.codec.info
-        self._has_bounds = bool(np.isfinite(info.low).any() or np.isfinite(info.high).any())
+        # The codec's NumPy code computes in float64 in these cases too.
+        is_wide = self.codec.affine or info.dtype == "float64"
+        #: The dtype that values are computed in.
+        self._dtype = "float64" if is_wide else "float32"
+        #: The lowest and highest values, or None without bounds.
+        self._bounds: tuple[Array, Array] | None = None
+        has_bounds = np.isfinite(info.low).any() or np.isfinite(info.high).any()
+        # The range of float16 bounds values too.
+        if has_bounds or info.dtype == "float16":
+            low = self.codec.lowest.astype(self._dtype)
+            self._bounds = low, self.codec.highest.astype(self._dtype)
 
     def leaf(self, raw: Tensor) -> Any:
         """Compute the environment's numbers from raw actions, as the codec's `adapt` does."""
         ops = self.ops
         codec = self.codec
-        dtype = codec.info.dtype or "float32"
         value = ops.rows(raw, codec.lowest.shape)
-        # The codec's NumPy code computes in float64 in these cases too.
-        wide = "float32"
-        if codec.affine or dtype == "float64":  # affine: raw values are scaled to the bounds
-            wide = "float64"
-            value = ops.as_type(value, wide)
-        if codec.affine:
+        if self._dtype == "float64":
+            value = ops.as_type(value, "float64")
+        if codec.affine:  # raw values are scaled to the bounds
             value = value * self.constant(codec.scale, value) + self.constant(codec.middle, value)
-        # The range of float16 bounds values too.
-        if self._has_bounds or dtype == "float16":
-            low = self.constant(codec.lowest.astype(wide), value)
-            high = self.constant(codec.highest.astype(wide), value)
-            value = ops.clip(value, low, high)
+        if self._bounds is not None:
+            low, high = self._bounds
+            value = ops.clip(value, self.constant(low, value), self.constant(high, value))
         return self.typed(value)
 
 
